@@ -1,0 +1,1 @@
+"""The state machine: what state is, who moves it, how nodes connect."""

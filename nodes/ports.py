@@ -1,0 +1,258 @@
+"""What nodes need from outside, as protocols and frozen values; tests pass fakes, `service` passes the real things."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Protocol
+
+from langchain_core.messages import AIMessage, BaseMessage
+from pydantic import BaseModel
+
+from graph.contract import Component, Intent, RunState, TraceEvent
+from release.contract import ReleaseOutcome
+from tools.canonical.store import CanonicalStore
+from tools.evidence_tool import EvidenceTool
+
+
+class Clock(Protocol):
+    """Wall clock of the Run; injected so that a replay reads the same times."""
+
+    def now(self) -> float:
+        """Seconds since the epoch."""
+
+
+class IdSource(Protocol):
+    """Source of fresh identifiers; injected so that a replay gets the same ones."""
+
+    def new_id(self) -> str:
+        """Return a UUID4 string."""
+
+
+class ModelFailureKind(StrEnum):
+    """Why a model call yielded nothing usable. Stable codes; provider text never leaves the adapter."""
+
+    TIMEOUT = "TIMEOUT"
+    CONNECTION = "CONNECTION"
+    RATE_LIMITED = "RATE_LIMITED"
+    UNAVAILABLE = "UNAVAILABLE"
+    SERVER_ERROR = "SERVER_ERROR"
+    AUTHENTICATION = "AUTHENTICATION"
+    REQUEST_REFUSED = "REQUEST_REFUSED"
+    CONTENT_FILTERED = "CONTENT_FILTERED"
+    OUTPUT_TRUNCATED = "OUTPUT_TRUNCATED"
+    MALFORMED_RESPONSE = "MALFORMED_RESPONSE"
+
+
+class ModelCallFailed(Exception):
+    """One attempt of a model call failed.
+
+    `answered` is True when part of an answer had arrived (then the Diagnosis Agent may not retry, R118).
+    `retry_after` is the provider's own wish in seconds.
+    """
+
+    def __init__(self, kind: ModelFailureKind, *, answered: bool = False, retry_after: float | None = None) -> None:
+        super().__init__(kind.value)
+        self.kind = kind
+        self.answered = answered
+        self.retry_after = retry_after
+
+
+@dataclass(frozen=True, slots=True)
+class TokenUsage:
+    """Provider usage of one model call (R112), in tokens."""
+
+    input_tokens: int
+    output_tokens: int
+
+    @property
+    def total_tokens(self) -> int:
+        """Sum of both."""
+        return self.input_tokens + self.output_tokens
+
+
+@dataclass(frozen=True, slots=True)
+class RequestedCall:
+    """One tool call as the model asked for it, in message order.
+
+    `arguments` is the parsed JSON object, or None when what the model sent is not one (then the envelope is malformed).
+    `tool_call_id` is exactly what the provider sent, "" when it sent none; R72 judges it.
+    """
+
+    tool_call_id: str
+    tool_name: str
+    arguments: dict[str, Any] | None
+
+
+@dataclass(frozen=True, slots=True)
+class ModelRequest:
+    """One attempt of a model call. `round_` counts the component's calls from 1; answers are keyed by it (replay)."""
+
+    component: Component
+    round_: int
+    messages: Sequence[BaseMessage]
+    tools: Sequence[EvidenceTool] = ()
+    output: type[BaseModel] | None = None
+    timeout_seconds: float = 60.0
+    language: str = "zh"
+
+
+@dataclass(frozen=True, slots=True)
+class ModelReply:
+    """A usable answer.
+
+    `message` is ready for the state: bounded, no text beside tool calls, no reasoning unless the provider's profile
+    demands it back (R55). `text` is the final text when there are no calls. `dropped_calls` counts calls that a
+    `parallel_tool_calls: serialize` profile removed (R29).
+    """
+
+    message: AIMessage
+    calls: tuple[RequestedCall, ...]
+    text: str
+    usage: TokenUsage | None
+    dropped_calls: int = 0
+
+
+class ModelClient(Protocol):
+    """A configured model. Makes exactly one attempt per call (R118)."""
+
+    @property
+    def name(self) -> str:
+        """Name shown to operators, e.g. `offline` or `openai:NAME`."""
+
+    @property
+    def semantic_guard_is_lexical(self) -> bool:
+        """True for the offline model: the semantic verdict is lexical containment, and the trace says so (R91)."""
+
+    async def complete(self, request: ModelRequest) -> ModelReply:
+        """Make one attempt. Raises ModelCallFailed or CancelledError, nothing else."""
+
+
+class ModelFactory(Protocol):
+    """Gives the model client of a configured name."""
+
+    def client(self, name: str | None) -> ModelClient:
+        """Return the client; None means the configured default. Raises ValueError naming what is allowed."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunRecord:
+    """A Run as the run store keeps it (R8, R9, R98). Times are seconds since the epoch."""
+
+    run_id: str
+    query: str
+    session_id: str | None
+    internal_state: RunState
+    created_at: float
+    execution_id: str | None = None
+    lease_until: float | None = None
+    forked_from: str | None = None
+    intent: Intent = Intent.DIAGNOSIS
+    release_outcome: ReleaseOutcome = ReleaseOutcome.NONE
+    published_result: Mapping[str, Any] | None = None
+    fallback: Mapping[str, Any] | None = None
+    stop_reason: str | None = None
+    error_code: str | None = None
+    total_token_count: int = 0
+    usage: Mapping[str, Any] = field(default_factory=dict)
+    ended_at: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RunEnd:
+    """What the terminal transition writes in the same statement as the state (R8, R94, R98)."""
+
+    release_outcome: ReleaseOutcome
+    ended_at: float
+    published_result: Mapping[str, Any] | None = None
+    fallback: Mapping[str, Any] | None = None
+    stop_reason: str | None = None
+    error_code: str | None = None
+    total_token_count: int = 0
+    usage: Mapping[str, Any] = field(default_factory=dict)
+
+
+class RunStore(Protocol):
+    """Durable Runs with compare-and-set transitions (R8)."""
+
+    async def create(self, run: RunRecord) -> bool:
+        """Insert; False when the run_id exists already (a re-executed node)."""
+
+    async def get(self, run_id: str) -> RunRecord | None:
+        """Return the Run or None."""
+
+    async def transition(
+        self, run_id: str, expected: frozenset[RunState], to: RunState, end: RunEnd | None = None
+    ) -> bool:
+        """Move the Run atomically; False when its state is not among `expected`. `end` is written in the same update."""
+
+    async def take_lease(self, run_id: str, execution_id: str, now: float, lease_until: float, force: bool) -> bool:
+        """Make `execution_id` the Run's execution if the lease is its own, free, expired, or `force`; False otherwise."""
+
+    async def release_lease(self, run_id: str, execution_id: str) -> None:
+        """Give the lease back so that another execution may take the Run over at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class AgentStepRow:
+    """One round of the Diagnosis Agent (R114). `token_count` is None when the provider gave no usage (R116)."""
+
+    round_: int
+    kind: str
+    tool_call_ids: tuple[str, ...]
+    token_count: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveEntry:
+    """One archived value (R67): `kind` is question | settings | model_answer | agent_result | clock | id | trace | result."""
+
+    kind: str
+    key: str
+    payload: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class JournalBatch:
+    """Everything one node writes down, stored in one transaction.
+
+    `key` identifies the node's execution within the Run (e.g. "0007:dedup_scope"): writing the same key again changes
+    nothing, so a re-executed node leaves no second trace. The store gives each event a `seq`, monotone per Run.
+    """
+
+    run_id: str
+    key: str
+    at: float
+    events: Sequence[TraceEvent] = ()
+    steps: Sequence[AgentStepRow] = ()
+    archive: Sequence[ArchiveEntry] = ()
+
+
+class Journal(Protocol):
+    """Trace, agent steps and archive (R67, R103-R108). Fields are checked against the whitelist at write."""
+
+    async def write(self, batch: JournalBatch) -> None:
+        """Store the batch; idempotent by (run_id, key)."""
+
+    async def archived(self, run_id: str, kind: str) -> Mapping[str, Mapping[str, Any]]:
+        """Return archived payloads of one kind by key; empty when none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Resources:
+    """Everything outside the state that a node needs; closed over by `build_diagnosis_graph`.
+
+    `tools` is the registry by wire name, in the order the model sees them.
+    """
+
+    models: ModelFactory
+    tools: Mapping[str, EvidenceTool]
+    canonical: CanonicalStore
+    runs: RunStore
+    journal: Journal
+    clock: Clock
+    ids: IdSource
+    language: str = "zh"
+    lease_seconds: float = 60.0
+    run_timeout_seconds: float = 300.0

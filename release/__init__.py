@@ -1,0 +1,1 @@
+"""What may be published: draft, guards, snapshot, fallback, decision."""

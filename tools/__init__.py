@@ -1,0 +1,1 @@
+"""Evidence tools: envelopes, scope, boundary, canonical store, and one folder per tool."""

@@ -1,0 +1,1 @@
+"""Log query over topics named by the catalogue."""

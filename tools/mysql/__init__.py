@@ -1,0 +1,1 @@
+"""Read-only MySQL behind a fail-closed gate."""

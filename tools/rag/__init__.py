@@ -1,0 +1,1 @@
+"""Runbook search over folders of Markdown and text, in English and Chinese."""
