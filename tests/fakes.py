@@ -105,6 +105,7 @@ class ProbeTool:
         return request.query
 
 
+USAGE = TokenUsage(100, 20)
 Answer = Callable[[ModelRequest], ModelReply] | ModelReply | ModelFailureKind
 
 
@@ -141,9 +142,7 @@ def envelope(query: str, previous: tuple[str, str] | None = None) -> dict[str, A
     return arguments
 
 
-def calls(
-    *requested: tuple[str, str, dict[str, Any] | None], usage: TokenUsage | None = TokenUsage(100, 20)
-) -> ModelReply:
+def calls(*requested: tuple[str, str, dict[str, Any] | None], usage: TokenUsage | None = USAGE) -> ModelReply:
     """A reply with tool calls (id, name, arguments); arguments None are malformed."""
     valid = [{"id": i, "name": n, "args": a, "type": "tool_call"} for i, n, a in requested if a is not None]
     invalid = [
@@ -160,7 +159,7 @@ def call(tool_call_id: str, query: str, previous: tuple[str, str] | None = None)
     return calls((tool_call_id, "query_probe", envelope(query, previous)))
 
 
-def text(content: str, usage: TokenUsage | None = TokenUsage(100, 20)) -> ModelReply:
+def text(content: str, usage: TokenUsage | None = USAGE) -> ModelReply:
     """A final text."""
     return ModelReply(AIMessage(content=content), (), content, usage)
 
