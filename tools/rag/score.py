@@ -15,6 +15,8 @@ from tools.contract import RelevanceLevel
 
 IDF_FLOOR_CHUNKS = 1000
 """A corpus is taken to hold at least this many chunks: a term found in three of ten runbooks is not yet common."""
+MAX_FILES = 5
+"""Only the files that BM25 puts first are judged: further down, words that match by chance pass for an answer."""
 MAX_CHUNKS_PER_FILE = 2
 
 
@@ -76,20 +78,25 @@ def relevance_level(score: float, thresholds: Thresholds) -> RelevanceLevel | No
 
 
 def rank_documents(hits: Sequence[Hit], thresholds: Thresholds) -> list[RankedDocument]:
-    """Drop hits below REFERENCE and order the rest: the best chunk of each file by BM25, then second-best chunks.
+    """Judge the first `MAX_FILES` files by BM25: the best chunk of each in order, then their second chunks.
 
-    At most `MAX_CHUNKS_PER_FILE` chunks of a file are kept, so that several files are seen.
+    A file whose best chunk is below REFERENCE is dropped whole. Several files come before more of the same one.
     """
-    ordered = sorted(hits, key=lambda hit: (-hit.rank, hit.document_id))
-    places: dict[str, int] = {}
-    kept: list[tuple[int, RankedDocument]] = []
-    for hit in ordered:
-        level = relevance_level(hit.score, thresholds)
-        place = places.get(hit.source, 0)
-        if level is not None and place < MAX_CHUNKS_PER_FILE:
-            places[hit.source] = place + 1
-            kept.append((place, RankedDocument(hit, level)))
-    return [document for _, document in sorted(kept, key=lambda entry: entry[0])]
+    files: dict[str, list[Hit]] = {}
+    for hit in sorted(hits, key=lambda hit: (-hit.rank, hit.document_id)):
+        files.setdefault(hit.source, []).append(hit)
+    chosen = [
+        [(hit, relevance_level(hit.score, thresholds)) for hit in of_file[:MAX_CHUNKS_PER_FILE]]
+        for of_file in list(files.values())[:MAX_FILES]
+    ]
+    kept = [of_file for of_file in chosen if of_file[0][1] is not None]
+    return [
+        RankedDocument(hit, level)
+        for place in range(MAX_CHUNKS_PER_FILE)
+        for of_file in kept
+        for hit, level in of_file[place : place + 1]
+        if level is not None
+    ]
 
 
 def interleave(rankings: Sequence[Sequence[RankedDocument]]) -> list[RankedDocument]:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tools.rag import schema
 from tools.rag.score import Hit, document_score, term_weights
-from tools.rag.tokenize import query_terms
+from tools.rag.tokenize import QueryTerms, query_terms
 
 CANDIDATES = 50
 MAX_MATCH_TERMS = 64
@@ -46,12 +46,12 @@ def search_index(path: Path, name: str, query: str, deadline: float) -> list[Hit
         schema.close(connection)
 
 
-def _search(connection: sqlite3.Connection, name: str, terms: tuple[str, ...]) -> list[Hit]:
-    if not terms:
+def _search(connection: sqlite3.Connection, name: str, terms: QueryTerms) -> list[Hit]:
+    if not terms.judged:
         return []
     chunks = connection.execute("SELECT count(*) FROM chunks").fetchone()[0]
-    weights = term_weights({term: _count(connection, term) for term in terms}, chunks)
-    rarest = sorted(terms, key=lambda term: -weights[term])[:MAX_MATCH_TERMS]
+    weights = term_weights({term: _count(connection, term) for term in terms.judged}, chunks)
+    rarest = sorted(terms.ranked, key=lambda term: -weights[term])[:MAX_MATCH_TERMS]
     rows = connection.execute(
         "SELECT t.rank, t.title, t.body, c.slug, c.title, c.content, f.path, f.terms FROM chunk_terms t "
         "JOIN chunks c ON c.id = t.rowid JOIN files f ON f.id = c.file_id "

@@ -5,8 +5,8 @@ from __future__ import annotations
 _ENGLISH = """
 a about after all also am an and any are as at be because been before being but by can could did do does doing for from
 get gets getting had has have having how i if in into is it its just keep keeps me my no not of on or our please s
-should so some t than that the their them then there these they this to us very was we were what whats when where which while
-who why will with would wrong you your
+should so some t than that the their them then there these they this to us very was we were what whats when where which
+while who why will with would wrong you your
 """
 _CHINESE = """
 的 了 是 在 和 与 或 及 也 都 就 还 又 很 吗 呢 吧 啊 把 被 给 让 对 从 到 向 于 为 以 而 但 并 等 这 那 这个 那个

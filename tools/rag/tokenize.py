@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import threading
 import unicodedata
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain
 
@@ -32,19 +33,41 @@ def index_terms(text: str) -> list[str]:
     return list(chain.from_iterable(_terms_of(word) for word in words))
 
 
-def query_terms(text: str) -> tuple[str, ...]:
-    """Return the distinct terms a query is judged by, in order: without stop words unless nothing else is there."""
+@dataclass(frozen=True, slots=True)
+class QueryTerms:
+    """A query's distinct terms in order: `judged` is what a text should cover, `ranked` what BM25 adds up.
+
+    `ranked` holds an identifier's parts without the whole: counted both ways, one identifier would outweigh every other
+    word of the query.
+    """
+
+    judged: tuple[str, ...]
+    ranked: tuple[str, ...]
+
+
+def query_terms(text: str) -> QueryTerms:
+    """Return the terms of a query, without stop words unless nothing else is there."""
     words = _WORD.findall(unicodedata.normalize("NFKC", text))
-    terms = dict.fromkeys(
-        term for word in words if word.lower() not in STOP_WORDS for term in _terms_of(word, STOP_WORDS)
+    telling = [word for word in words if word.lower() not in STOP_WORDS]
+    per_word = [
+        [term for term in _terms_of(word) if term not in STOP_WORDS or not _is_han(term[0])] for word in telling
+    ]
+    if not any(per_word):
+        per_word = [list(_terms_of(word)) for word in words]
+    return QueryTerms(
+        judged=tuple(dict.fromkeys(chain.from_iterable(per_word))),
+        ranked=tuple(dict.fromkeys(chain.from_iterable(_without_whole(terms) for terms in per_word))),
     )
-    return tuple(terms) or tuple(dict.fromkeys(index_terms(text)))
 
 
-def _terms_of(word: str, leave_out: frozenset[str] = frozenset()) -> tuple[str, ...]:
+def _without_whole(terms: list[str]) -> list[str]:
+    """Leave out an identifier's whole; Chinese words and single words are returned as they are."""
+    return terms[1:] if len(terms) > 1 and not _is_han(terms[0][0]) else terms
+
+
+def _terms_of(word: str) -> tuple[str, ...]:
     if _is_han(word[0]):
-        pieces = rjieba.cut_for_search(word)
-        return tuple(piece[:MAX_TERM_CHARS] for piece in pieces if piece not in leave_out)
+        return tuple(piece[:MAX_TERM_CHARS] for piece in rjieba.cut_for_search(word))
     return _identifier_terms(word[:MAX_TERM_CHARS])
 
 
