@@ -9,7 +9,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, Protocol
 
 from langgraph.runtime import Runtime
 from langgraph.types import Overwrite
@@ -23,6 +23,7 @@ from nodes.node_run import NodeResult, NodeRun, RecordingClock
 from nodes.ports import ArchiveEntry, JournalBatch, Resources, RunEnd, RunRecord
 from release.contract import ReleaseOutcome
 from tools.canonical.store import canonical_key
+from tools.catalog import parse_time
 from tools.contract import CanonicalRecord
 
 logger = logging.getLogger("superbiz.harness")
@@ -33,7 +34,13 @@ TERMINAL = frozenset(
 ENDED_BY_RELEASE = frozenset({RunState.SUCCESS, RunState.FAILED, RunState.BUDGET_EXHAUSTED})
 
 Node = Callable[[DiagnosisState, NodeRun], Awaitable[NodeResult]]
-GraphNode = Callable[[DiagnosisState, Runtime[DiagnosisContext]], Awaitable[dict[str, Any]]]
+
+
+class GraphNode(Protocol):
+    """A node as LangGraph calls it."""
+
+    def __call__(self, state: DiagnosisState, *, runtime: Runtime[DiagnosisContext]) -> Awaitable[dict[str, Any]]:
+        """Return the update of the state."""
 
 
 class RunTakenElsewhere(Exception):
@@ -91,8 +98,6 @@ class DiagnosisHarnessCore:
             await self._resources.journal.write(batch)
 
     def _settings(self, run: NodeRun, now: float) -> RunSettings:
-        from tools.catalog import parse_time
-
         context = run.context
         return RunSettings(
             run_id=run.new_id(),
@@ -163,7 +168,7 @@ def as_graph_node(name: str, node: Node, resources: Resources, *, starts_run: bo
     """Wrap a node: guard its entry, call it, write down its events, and return the update with `step` and `step_no`."""
     core = DiagnosisHarnessCore(resources)
 
-    async def run_node(state: DiagnosisState, runtime: Runtime[DiagnosisContext]) -> dict[str, Any]:
+    async def run_node(state: DiagnosisState, *, runtime: Runtime[DiagnosisContext]) -> dict[str, Any]:
         run = _node_run(state, runtime, resources, starts_run)
         forked: dict[str, Any] = {}
         if not starts_run:

@@ -6,18 +6,18 @@ import re
 from typing import Any
 
 from langchain_core.messages import AIMessage, BaseMessage, SystemMessage
-from release.draft import parse_draft
 
-from graph.contract import Component, DiagnosisStopReason
+from graph.contract import Component, DiagnosisStopReason, TraceEventType
 from graph.state import DiagnosisState, load_budget, load_ledger, load_tracker, tracker_update
 from graph.tracker import DiagnosisProgressTracker
 from nodes.contract import CollectionEnd, EndCause, RequestedCall
-from nodes.events import saturation
+from nodes.events import event, saturation
 from nodes.model_calls import ModelCallOutcome, ModelTask, call_model
 from nodes.node_run import NodeResult, NodeRun
 from nodes.ports import AgentStepRow, ModelReply
 from nodes.prompts import previous_turn_message, prompt
 from release.contract import AgentOutputFailure, DiagnosisDraft
+from release.draft import parse_draft
 from tools.contract import TOOL_CALL_ID_PATTERN
 
 _SAFE_ID = re.compile(TOOL_CALL_ID_PATTERN)
@@ -30,7 +30,7 @@ async def model_step(state: DiagnosisState, run: NodeRun) -> NodeResult:
     tracker = load_tracker(state)
     turn = state["turn"] + 1
     base: dict[str, Any] = {"turn": turn, "requested": [], "call": None, "rejection": None}
-    ended = run.ended_on_entry()
+    ended = CollectionEnd.model_validate(state["ended"]) if state.get("ended") else run.ended_on_entry()
     if ended is not None:
         return NodeResult(_ended(base, ended), f"Did not ask the model: the run is {ended.cause.value.lower()}.")
     task = ModelTask(
@@ -58,9 +58,6 @@ def _ended(base: dict[str, Any], end: CollectionEnd) -> dict[str, Any]:
 
 
 def _late(base: dict[str, Any], outcome: ModelCallOutcome) -> NodeResult:
-    from graph.contract import TraceEventType
-    from nodes.events import event
-
     return NodeResult(
         _ended(base, CollectionEnd(cause=EndCause.CANCELLED)),
         "The run was cancelled while the model answered: its answer is dropped.",

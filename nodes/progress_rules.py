@@ -10,7 +10,7 @@ from pydantic import BaseModel
 
 from graph.contract import RequestErrorCode, ViolationType
 from graph.tracker import CompletedCall, DiagnosisProgressTracker
-from nodes.contract import CallInHand, Rejection, RequestedCall
+from nodes.contract import CallInHand, Evaluation, Rejection, RequestedCall
 from tools.contract import EvidenceStatus, InformationGain, InvalidInput, PreviousObservation
 from tools.envelope_protocol import ProtocolFault, check_control_fields, check_input
 from tools.evidence_tool import EvidenceTool
@@ -64,7 +64,8 @@ def judge_request(
 def judge_scope(judged: Judged) -> tuple[Judged, tuple[AppliedGain, ...]]:
     """Steps 2 to 4: apply the evaluation, refuse at the threshold, refuse a duplicate scope (R37, R40, R45)."""
     tracker, call, gains = judged.tracker, judged.call, list[AppliedGain]()
-    assert call.scope is not None
+    scope = call.scope
+    assert scope is not None
     if call.evaluation is not None and tracker.pending_tool_call_id is not None:
         gain = call.evaluation.information_gain
         after = tracker.with_evaluation(gain)
@@ -73,7 +74,7 @@ def judge_scope(judged: Judged) -> tuple[Judged, tuple[AppliedGain, ...]]:
     judged = Judged(tracker, call)
     if tracker.saturated:
         return _refused(judged, RequestErrorCode.INFORMATION_SATURATED), tuple(gains)
-    duplicate_of = tracker.duplicate_of(call.scope.key)
+    duplicate_of = tracker.duplicate_of(scope.key)
     if duplicate_of is None:
         return judged, tuple(gains)
     after = tracker.with_no_gain()
@@ -104,7 +105,7 @@ def _judge_input(
         return _refused(judged, RequestErrorCode.INVALID_TOOL_REQUEST, invalid_input=invalid)
     assert isinstance(request, BaseModel)
     ready = {
-        "evaluation": evaluation,
+        "evaluation": Evaluation(**evaluation.model_dump()) if evaluation else None,
         "input": request.model_dump(mode="json", by_alias=True),
         "scope": tool.scope(request),
     }

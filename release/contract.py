@@ -44,13 +44,6 @@ class StrictModel(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
 
-class EvidenceKind(StrEnum):
-    """What a call's results are; derived from the tool, never from its name (R68, R71)."""
-
-    LOG_OR_DATABASE = "LOG_OR_DATABASE"
-    DOCUMENTS = "DOCUMENTS"
-
-
 class AnalysisKind(StrEnum):
     """What an analysis claims to be (R71)."""
 
