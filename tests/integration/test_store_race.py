@@ -148,6 +148,28 @@ async def test_a_cancelled_write_leaves_the_database_usable(tmp_path: Path) -> N
     await engine.dispose()
 
 
+async def test_no_call_blocks_the_event_loop(tmp_path: Path) -> None:
+    """The server refuses blocking calls with the same instrument."""
+    blockbuster = pytest.importorskip("blockbuster")
+    guard = blockbuster.BlockBuster()
+    guard.activate()
+    try:
+        engine = await open_database(sqlite_url(tmp_path / "home" / "runs.db"))
+        runs, journal = SqlRunStore(engine), SqlJournal(engine, FixedClock())
+        canonical = SqlCanonicalStore(engine, FixedClock().now)
+        assert await runs.create(a_run())
+        assert await runs.transition("run-1", frozenset({RunState.CREATED}), RunState.RUNNING)
+        event = TraceEvent(type=TraceEventType.RUN_CANCEL_REQUESTED)
+        await journal.write(JournalBatch("run-1", "1:n", 1.0, events=[event]))
+        assert len(await journal.trace("run-1")) == 1
+        assert await canonical.get("run-1", "call_1") is None
+        await engine.dispose()
+        with pytest.raises(blockbuster.BlockingError):
+            (tmp_path / "home").stat()
+    finally:
+        guard.deactivate()
+
+
 async def test_errors_of_the_database_show_no_parameters(tmp_path: Path) -> None:
     engine = await open_database(sqlite_url(tmp_path / "runs.db"))
     store = SqlRunStore(engine)

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import time
+import uuid
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 from sqlalchemy import text
+from sqlmodel import SQLModel
 
 from graph.contract import Intent, PublicStatus, RunState
 from nodes.ports import RunEnd, RunRecord
 from release.contract import ReleaseOutcome
+from service.store.clock import SystemClock
+from service.store.ids import Uuid4Source
 from service.store.memory import InMemoryRunStore
 from service.store.runs import SqlRunStore
 from service.store.status import TERMINAL, public_status, storable_text
@@ -275,3 +280,25 @@ async def test_the_store_shares_no_object_with_its_callers(store: Store) -> None
     run = await store.get("run-1")
     assert run is not None
     assert run.published_result == {"findings": ["a"]}
+
+
+def test_r115_there_is_no_model_audit_table() -> None:
+    assert set(SQLModel.metadata.tables) == {
+        "diagnosis_run",
+        "agent_step",
+        "diagnosis_trace_event",
+        "run_archive",
+        "journal_cursor",
+        "journal_batch",
+    }
+
+
+def test_r1_run_ids_are_random_uuids_of_version_four() -> None:
+    ids = {Uuid4Source().new_id() for _ in range(100)}
+    assert len(ids) == 100
+    assert {uuid.UUID(item).version for item in ids} == {4}
+
+
+def test_the_system_clock_reads_wall_time() -> None:
+    before = time.time()
+    assert before <= SystemClock().now() <= time.time()
