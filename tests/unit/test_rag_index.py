@@ -292,9 +292,16 @@ def test_a_deadline_interrupts_a_search(base: Base, monkeypatch: pytest.MonkeyPa
     base.index()
     with pytest.raises(TimeoutError):
         search_index(base.path, "kb", "kafka lag", time.monotonic() - 1)
+    opened = schema.open_reader
+
+    def open_late(path: Path) -> sqlite3.Connection | None:
+        time.sleep(0.3)
+        return opened(path)
+
+    monkeypatch.setattr(schema, "open_reader", open_late)
     monkeypatch.setattr(search, "_PROGRESS_STEPS", 1)
     with pytest.raises(TimeoutError):
-        search_index(base.path, "kb", "kafka lag", time.monotonic() + 0.0004)
+        search_index(base.path, "kb", "kafka lag", time.monotonic() + 0.2)
 
 
 def test_searches_go_on_and_see_whole_states_while_files_are_indexed(base: Base) -> None:
