@@ -1,4 +1,4 @@
-"""Contract of the SQL gate (R121-R123): the stable names of its rules and its verdict. Only the standard library and pydantic."""
+"""Contract of the SQL gate (R121-R123): the stable names of its rules and its verdict."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MAX_PARAMS = 20
 
 
 class GateRule(StrEnum):
-    """Why a text was refused. The first rule that a text breaks is the one reported; `docs/sql-gate.md` has an example of each."""
+    """Why a text was refused: the first rule that it breaks. `docs/sql-gate.md` has an example of each."""
 
     BAD_INPUT = "bad_input"
     """The line is not a JSON object with a text under `sql`."""

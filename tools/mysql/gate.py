@@ -102,7 +102,9 @@ def _report(lines: Iterable[bytes], tables: TableList) -> Iterator[str]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; 0 when every line was judged."""
-    parser = argparse.ArgumentParser(prog="python -m tools.mysql.gate", description="Judge SQL texts, one JSON line each.")
+    parser = argparse.ArgumentParser(
+        prog="python -m tools.mysql.gate", description="Judge SQL texts, one JSON line each."
+    )
     parser.add_argument("--tables", required=True, help="comma-separated tables the texts may read")
     names = frozenset(name.strip() for name in parser.parse_args(argv).tables.split(",") if name.strip())
     for answer in _report(sys.stdin.buffer, TableList(names)):

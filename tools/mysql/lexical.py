@@ -1,4 +1,4 @@
-"""The lexical gate (R122): splits a text into tokens that MySQL, MariaDB and the parser all read alike, or refuses it. Pure.
+"""The lexical gate (R122): splits a text into tokens that every reader splits alike, or refuses it. Pure.
 
 The grammar is deliberately smaller than MySQL's: wherever readers are known to differ (comments, double quotes,
 backslashes, `1.e(`, glued words) the text is refused instead of interpreted.
@@ -126,7 +126,7 @@ def _why_no_token(sql: str, position: int) -> GateRule:
             return GateRule.NAME_FORMAT
         closing = body.replace("''", "  ").find(char) if char == "'" else body.find(char)
         backslash = body.find("\\")
-        return GateRule.BACKSLASH if 0 <= backslash and (closing < 0 or backslash < closing) else GateRule.UNTERMINATED
+        return GateRule.BACKSLASH if backslash >= 0 and (closing < 0 or backslash < closing) else GateRule.UNTERMINATED
     return {'"': GateRule.DOUBLE_QUOTE, "\\": GateRule.BACKSLASH, "!": GateRule.OPERATOR}.get(
         char, GateRule.FORBIDDEN_CHARACTER
     )

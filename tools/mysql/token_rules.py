@@ -1,4 +1,4 @@
-"""Rules over the token stream (R123): first keyword, words outside the subset, calls, positions of strings and `?`. Pure.
+"""Rules over the token stream (R123): first keyword, words, calls, positions of strings and `?`. Pure.
 
 Function names are judged here and not on the syntax tree: the parser renames, merges and drops what it reads.
 """

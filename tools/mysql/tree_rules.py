@@ -19,7 +19,7 @@ from tools.mysql.lexical import GateRefusal, Token
 
 logging.getLogger("sqlglot").setLevel(logging.CRITICAL)  # its warnings quote the text
 
-_NODES: tuple[type[exp.Expression], ...] = (
+_NODES: tuple[type[exp.Expr], ...] = (
     exp.Select, exp.Union, exp.Subquery, exp.With, exp.CTE, exp.TableAlias, exp.Alias, exp.From, exp.Join, exp.Table,
     exp.Where, exp.Group, exp.Rollup, exp.Having, exp.Order, exp.Ordered, exp.Limit, exp.Offset, exp.Distinct,
     exp.Window, exp.WindowSpec, exp.Column, exp.Identifier, exp.Star, exp.Literal, exp.Null, exp.Boolean, exp.Placeholder,
@@ -27,15 +27,28 @@ _NODES: tuple[type[exp.Expression], ...] = (
     exp.Exists, exp.Any, exp.All, exp.Interval, exp.IntervalSpan, exp.Var, exp.DataType, exp.DataTypeParam, exp.Collate,
     exp.Binary, exp.BitwiseNot, exp.Func, exp.IgnoreNulls, exp.RespectNulls, exp.CharacterSet,
 )  # fmt: skip
-_NEVER: tuple[type[exp.Expression], ...] = (
+_NEVER: tuple[type[exp.Expr], ...] = (
     exp.UDTF, exp.JSONTable, exp.XMLTable, exp.NextValueFor, exp.CurrentUser, exp.SetOperation, exp.PropertyEQ, exp.Kwarg,
     exp.Dot, exp.SessionParameter, exp.Parameter, exp.Command, exp.DML, exp.DDL, exp.Hint, exp.Lock, exp.Into, exp.Version,
     exp.Slice, exp.JSONExtractScalar, exp.JSONBExtract, exp.Operator, exp.DPipe, exp.Distance,
 )  # fmt: skip
 _SELECT_PARTS = frozenset(
-    {"with_", "expressions", "distinct", "from_", "joins", "where", "group", "having", "windows", "order", "limit", "offset"}
+    {
+        "with_",
+        "expressions",
+        "distinct",
+        "from_",
+        "joins",
+        "where",
+        "group",
+        "having",
+        "windows",
+        "order",
+        "limit",
+        "offset",
+    }
 )
-_PARTS: dict[type[exp.Expression], frozenset[str]] = {
+_PARTS: dict[type[exp.Expr], frozenset[str]] = {
     exp.Select: _SELECT_PARTS,
     exp.Union: frozenset({"with_", "this", "expression", "distinct", "order", "limit", "offset"}),
     exp.Subquery: frozenset({"with_", "this", "alias", "joins", "order", "limit", "offset"}),
@@ -50,7 +63,7 @@ _PARTS: dict[type[exp.Expression], frozenset[str]] = {
 }
 
 
-def parse(sql: str, tokens: Sequence[Token]) -> exp.Expression:
+def parse(sql: str, tokens: Sequence[Token]) -> exp.Expr:
     """Parse `sql` as one MySQL statement whose words are those of `tokens`. Raises GateRefusal."""
     try:
         read = MySQL().tokenize(sql)
@@ -67,7 +80,7 @@ def parse(sql: str, tokens: Sequence[Token]) -> exp.Expression:
     return statements[0]
 
 
-def check_tree(root: exp.Expression, listed: frozenset[str], case_sensitive: bool) -> tuple[str, ...]:
+def check_tree(root: exp.Expr, listed: frozenset[str], case_sensitive: bool) -> tuple[str, ...]:
     """Refuse nodes, clauses and tables outside the subset; return the listed tables in order. Raises GateRefusal."""
     if not isinstance(root, exp.Select | exp.Union | exp.Subquery):
         raise GateRefusal(GateRule.NOT_A_SELECT)
@@ -83,7 +96,7 @@ def check_tree(root: exp.Expression, listed: frozenset[str], case_sensitive: boo
     return tuple(found)
 
 
-def _check_node(node: exp.Expression) -> None:
+def _check_node(node: exp.Expr) -> None:
     if not isinstance(node, exp.Union) and isinstance(node, exp.SetOperation):
         raise GateRefusal(GateRule.SET_OPERATION)
     if not isinstance(node, _NODES) or (isinstance(node, _NEVER) and not isinstance(node, exp.Union)):
@@ -99,17 +112,17 @@ def _check_node(node: exp.Expression) -> None:
         raise GateRefusal(GateRule.NODE_NOT_ALLOWED)
 
 
-def _real_tables(root: exp.Expression) -> Iterator[exp.Table]:
+def _real_tables(root: exp.Expr) -> Iterator[exp.Table]:
     """Yield the tables that are no common table expression visible at that place.
 
     A CTE is visible in the statement that its WITH stands before and in the later CTEs of that WITH, not in itself.
     """
-    stack: list[tuple[exp.Expression, frozenset[str]]] = [(root, frozenset())]
+    stack: list[tuple[exp.Expr, frozenset[str]]] = [(root, frozenset())]
     while stack:
         node, visible = stack.pop()
         if isinstance(node, exp.Table) and (node.args.get("db") or node.name not in visible):
             yield node
-        inner: list[tuple[exp.Expression, frozenset[str]]] = []
+        inner: list[tuple[exp.Expr, frozenset[str]]] = []
         with_ = node.args.get("with_")
         if isinstance(with_, exp.With):
             for cte in with_.expressions:
@@ -119,9 +132,9 @@ def _real_tables(root: exp.Expression) -> Iterator[exp.Table]:
         stack.extend(reversed(inner))
 
 
-def _children(node: exp.Expression) -> Iterator[exp.Expression]:
-    def flat(value: Any) -> Iterator[exp.Expression]:
-        if isinstance(value, exp.Expression):
+def _children(node: exp.Expr) -> Iterator[exp.Expr]:
+    def flat(value: Any) -> Iterator[exp.Expr]:
+        if isinstance(value, exp.Expr):
             yield value
         elif isinstance(value, list):
             for item in value:
