@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+from functools import wraps
 from typing import Any
 
 from langgraph.checkpoint.base import BaseCheckpointSaver
@@ -41,6 +43,15 @@ def recursion_limit(limits: BudgetLimits) -> int:
     return STEPS_PER_TURN * limits.model_calls + STEPS_AROUND
 
 
+def _on_the_loop(route: Callable[[DiagnosisState], str]) -> Callable[[DiagnosisState], Awaitable[str]]:
+    # LangGraph runs a plain function in a thread; a pure route costs less than that hop.
+    @wraps(route)
+    async def on_the_loop(state: DiagnosisState) -> str:
+        return route(state)
+
+    return on_the_loop
+
+
 def build_diagnosis_graph(
     resources: Resources, checkpointer: BaseCheckpointSaver[Any] | bool | None = None
 ) -> DiagnosisGraph:
@@ -71,5 +82,5 @@ def build_diagnosis_graph(
     builder.add_edge("guard_semantics", "release")
     builder.add_edge("release", END)
     for source, (route, targets) in PATHS.items():
-        builder.add_conditional_edges(source, route, targets)
+        builder.add_conditional_edges(source, _on_the_loop(route), targets)
     return builder.compile(checkpointer=checkpointer, name="diagnosis")
