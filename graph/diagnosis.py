@@ -9,11 +9,6 @@ from typing import Any
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.graph import END, START, StateGraph
 from langgraph.graph.state import CompiledStateGraph
-from nodes.guard_evidence import guard_evidence
-from nodes.guard_semantics import guard_semantics
-from nodes.project_progress import project_progress
-from nodes.release import release
-from nodes.repair_evidence import repair_evidence
 
 from graph.budget import BudgetLimits
 from graph.context import DiagnosisContext
@@ -21,11 +16,16 @@ from graph.routes import PATHS
 from graph.state import DiagnosisInput, DiagnosisState
 from nodes.dedup_scope import dedup_scope
 from nodes.execute_tool import execute_tool
+from nodes.guard_evidence import guard_evidence
+from nodes.guard_semantics import guard_semantics
 from nodes.harness import as_graph_node
 from nodes.model_step import model_step
 from nodes.ports import Resources
 from nodes.project_observation import project_observation
+from nodes.project_progress import project_progress
 from nodes.reject_call import reject_call
+from nodes.release import release
+from nodes.repair_evidence import repair_evidence
 from nodes.require_stop import require_stop
 from nodes.start_run import start_run
 from nodes.validate_envelope import validate_envelope
