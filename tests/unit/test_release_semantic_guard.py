@@ -35,6 +35,18 @@ def test_r91_input_fits_what_it_is_given(room: int) -> None:
     assert len(semantic_input(DRAFT, evidence, room).encode()) <= room
 
 
+def test_r117_no_call_takes_more_than_its_share() -> None:
+    calls = [f"call-{at}-".ljust(128, "x") for at in range(6)]
+    evidence = views(*(logs(call, result={"n": 10**900, "events": ["超时" * 300]}) for call in calls))
+    made = draft(observation(1, "x", *calls), conclusion="y")
+    smallest = len(semantic_input(made, {}).encode()) + 40
+    for room in range(smallest, smallest + 3000, 37):
+        text = semantic_input(made, evidence, room)
+        assert len(text.encode()) <= room
+        shown = json.loads(text)
+        assert len(shown["observations"]) + shown.get("observations_left_out", 0) == 6
+
+
 def test_r91_a_usable_judgement() -> None:
     supported = parse_judgement('{"verdict":"SUPPORTED","unsupported_analysis_ids":[]}', DRAFT)
     assert supported == SemanticJudgement(verdict=SemanticVerdict.SUPPORTED, unsupported_analysis_ids=[])

@@ -182,6 +182,13 @@ def test_r66_facts_are_shared_fairly_and_a_cut_is_said() -> None:
     assert snapshot.limitations == [LimitationCode.SNAPSHOT_TRUNCATED]
 
 
+def test_r66_what_was_found_goes_before_what_was_not() -> None:
+    empty = [empty_logs(f"n{at}") for at in range(6)]
+    snapshot = project(*empty, *(logs(f"p{at}", facts=["x"]) for at in range(6)))
+    kinds = [fact.kind for fact in snapshot.observed_facts]
+    assert kinds == [FactKind.NEGATIVE] * 4 + [FactKind.POSITIVE] * 6
+
+
 def test_r66_more_than_twenty_checked_scopes_or_documents_are_cut_and_said() -> None:
     snapshot = project(*(documents(f"c{at}", result={"documents": []}) for at in range(21)))
     assert [each.tool_call_id for each in snapshot.checked] == [f"c{at}" for at in range(20)]
