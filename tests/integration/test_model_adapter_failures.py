@@ -122,7 +122,7 @@ CASES: dict[str, tuple[Behaviour, K, bool]] = {
     "empty choices": (http(b'{"choices":[],"usage":null}'), K.MALFORMED_RESPONSE, True),
     "choices of another shape": (http(b'{"choices":[{"message":[{"a":1}]}]}'), K.MALFORMED_RESPONSE, True),
     "error in a 200": (http(b'{"error":{"message":"PROVIDER-TEXT","code":429}}'), K.MALFORMED_RESPONSE, True),
-    "9 MiB": (http(b" " * (9 * 1024 * 1024)), K.MALFORMED_RESPONSE, True),
+    "9 MiB": (http(GOOD + b" " * (9 * 1024 * 1024)), K.MALFORMED_RESPONSE, True),
     "cut answer": (answer("PROVIDER-TEXT", finish="length"), K.OUTPUT_TRUNCATED, True),
     "filtered answer": (answer("PROVIDER-TEXT", finish="content_filter"), K.CONTENT_FILTERED, True),
     "refusal": (answer(None, refusal="PROVIDER-TEXT"), K.CONTENT_FILTERED, True),
