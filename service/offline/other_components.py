@@ -21,12 +21,14 @@ MAX_ITEMS = 3
 MAX_ITEM_CHARS = 400
 
 _GREETING = re.compile(
-    r"^\W*(?:hi|hello|hey|thanks|thank you|good (?:morning|evening)|你好|您好|谢谢|早上好|晚上好|嗨|在吗)\b?\W*\w{0,12}\W*$",
+    r"^\W*(?:hi|hello|hey|thanks|thank you|good (?:morning|evening)|你好|您好|谢谢|早上好|晚上好|嗨|在吗)\b?"
+    r"\W*\w{0,12}\W*$",
     re.IGNORECASE,
 )
 _ABOUT_SELF = re.compile(r"who are you|what can you do|你是谁|你能做什么|你会什么|介绍一下你", re.IGNORECASE)
 _KNOWLEDGE = re.compile(
-    r"^\W*(?:how (?:do|to|can|should)|what (?:is|are|does) (?:an? |the )?[\w\- ]{2,40}\??$|where (?:is|can i find)|explain|define)\b?"
+    r"^\W*(?:how (?:do|to|can|should)|what (?:is|are|does) (?:an? |the )?[\w\- ]{2,40}\??$"
+    r"|^\W*(?:where (?:is|can i find)|explain|define)\b?"
     r"|(?:如何|怎么|怎样)(?:处理|配置|排查|操作|设置|升级|扩容|重启|回滚|处置|恢复)|是什么[?？]?$|什么是|(?:步骤|流程|手册|文档|规范)",
     re.IGNORECASE,
 )
@@ -34,8 +36,8 @@ _DIAGNOSIS = re.compile(r"\bwhy\b|what'?s wrong|为什么|为何|怎么回事|�
 
 _CHAT = {
     "zh": "我是离线模式的故障诊断助手：未使用语言模型。请描述服务、时间和报错，我会按运行手册检查日志和数据库。",
-    "en": "This is the incident-diagnosis assistant in offline mode: no language model is used. Describe the service, the "
-    "time and the error, and the runbooks' checks will be run against logs and databases.",
+    "en": "This is the incident-diagnosis assistant in offline mode: no language model is used. Describe the service, "
+    "the time and the error, and the runbooks' checks will be run against logs and databases.",
 }
 
 

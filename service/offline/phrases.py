@@ -33,7 +33,7 @@ PHRASES: dict[str, dict[str, str]] = {
         "sep": "；",
     },
     "en": {
-        "no_model": "No language model was used: the offline model built every statement by fixed rules from runbook checks and queries.",
+        "no_model": "No language model was used: fixed rules built every statement from runbook checks and query results.",
         "no_check": "No runbook check matched, so no root cause is stated; this is what one generic probe found.",
         "stopped": "Collection had to stop; the remaining checks were not run.",
         "not_run": "A check could not be run: {what}.",
@@ -61,8 +61,8 @@ PHRASES: dict[str, dict[str, str]] = {
 
 _CLAUSE = re.compile(r"\s+-\s+|(?<=[.;|])\s+|；|。")
 _STRONG_WORD = re.compile(
-    r"(?i)error|exception|fail|timeout|timed out|refused|denied|undefined|expired|violat|duplicate|not found|unable|cannot|could not"
-    r"|out of memory|exhausted|unavailable|错误|异常|失败|超时|拒绝|耗尽|无法"
+    r"(?i)error|exception|fail|timeout|timed out|refused|denied|undefined|expired|violat|duplicate|not found|unable|cannot|"
+    r"could not|out of memory|exhausted|unavailable|错误|异常|失败|超时|拒绝|耗尽|无法"
 )
 
 

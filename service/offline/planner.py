@@ -81,7 +81,7 @@ def _replay(question: Question, script: Any, exchanges: Sequence[Exchange]) -> t
 
 
 def _verdict(question: Question, exchanges: Sequence[Exchange], taken: Sequence[Taken]) -> dict[str, str] | None:
-    """`previous_observation` of the next call: the pending result's verdict, None when nothing is pending (R25, R26)."""
+    """`previous_observation` of the next call: the pending result's verdict; None: nothing is pending (R25, R26)."""
     pending = pending_call(exchanges)
     last = exchanges[-1] if exchanges else None
     expected = ""

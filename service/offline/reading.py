@@ -103,7 +103,7 @@ def read_runbooks(exchange: Exchange) -> tuple[Runbook, ...]:
     for document in documents(exchange):
         checks = parse_checks(str(document.get("content") or ""))
         source = str(document.get("source") or document.get("title") or "")
-        title, known = parts.setdefault(source, (str(document.get("title") or source), []))
+        _, known = parts.setdefault(source, (str(document.get("title") or source), []))
         known.extend(check for check in checks if check not in known)
     return tuple(
         Runbook(title, source, exchange.tool_call_id, tuple(checks))

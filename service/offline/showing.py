@@ -74,7 +74,7 @@ def _topic_statements(
     telling = [line for line in lines if line.score >= max(NOTEWORTHY, CLOSE * best)][:MAX_DISTINCT]
     if telling:
         return [_trouble(topic, telling, group, question)]
-    related = [line for line in lines if line.shared and line.is_event]
+    related = [line for line in lines if line.shared and line.is_event and not line.text.lstrip().startswith("{")]
     if not related or any(line.score >= NOTEWORTHY for line in lines):
         return []
     top = max(related, key=lambda line: (line.shared, line.count))

@@ -57,17 +57,20 @@ _SUCCESS = re.compile(
     re.IGNORECASE,
 )
 _DURATION = re.compile(
-    r"(?<![\w.])(\d+(?:\.\d+)?)\s?(ms|milliseconds?|毫秒|seconds?|secs?|s|秒|minutes?|mins?|分钟)(?![A-Za-z])",
-    re.IGNORECASE,
+    r"""(?:\b(?:in|took|takes|after|elapsed|duration|latency|time|cost|waited|for|of)|耗时|用时|花费|[=:：>])\W{0,3}
+    (\d+(?:\.\d+)?)\s?(ms|milliseconds?|毫秒|seconds?|secs?|s|秒|minutes?|mins?|分钟)(?![A-Za-z])
+    |\w*(?:time|duration|latency|elapsed|cost|took)\w*?_?(?P<unit>ms|seconds|s)["']?\s*[=:]\s*["']?(?P<number>\d+(?:\.\d+)?)""",
+    re.IGNORECASE | re.VERBOSE,
 )
+"""A duration a line states: after a word that measures (`took 3 s`), or as a field (`response_time_ms=3000`)."""
 _ANSI = re.compile(r"\x1b?\[[0-9;]{1,8}m")
 SLOW_SECONDS = 1.0
 """A call that takes at least this long is worth showing when the question is about time."""
 
 ERROR_QUERY = (
     "error OR exception OR fatal OR critical OR panic OR fail OR failed OR failure OR timeout OR refused OR denied OR "
-    "undefined OR expired OR exhausted OR unavailable OR unable OR cannot OR crash OR crashed OR killed OR OutOfMemoryError "
-    "OR warn OR warning OR 错误 OR 异常 OR 失败 OR 超时 OR 拒绝 OR 无法"
+    "undefined OR expired OR exhausted OR unavailable OR unable OR cannot OR crash OR crashed OR killed OR "
+    "OutOfMemoryError OR warn OR warning OR 错误 OR 异常 OR 失败 OR 超时 OR 拒绝 OR 无法"
 )
 """First look at a topic: words and levels of trouble in general."""
 
@@ -126,9 +129,9 @@ def shared_terms(text: str, question: Question) -> int:
 def longest_seconds(text: str) -> float:
     """The longest duration a line states, in seconds; 0 when it states none."""
     best = 0.0
-    for number, unit in _DURATION.findall(clean(text)):
-        unit = unit.lower()
-        if unit.startswith("ms") or unit.startswith("milli") or unit == "毫秒":
+    for match in _DURATION.finditer(clean(text)):
+        number, unit = match[1] or match["number"], (match[2] or match["unit"]).lower()
+        if unit.startswith(("ms", "milli")) or unit == "毫秒":
             factor = 0.001
         elif unit.startswith("min") or unit == "分钟":
             factor = 60.0
