@@ -55,7 +55,8 @@ def _with_conclusion(
     title = _plain(runbook.title)
     mine = [item for item in taken if item.step.runbook == runbook and item.step.check]
     concluding = next(i.step.check for i in mine if i.step.check and i.step.check.concludes and _matched(i))
-    knowledge = words["runbook"].format(title=title, concludes=_plain(concluding.concludes))
+    said = _plain(concluding.concludes) if "`" in concluding.concludes else f"`{concluding.concludes}`"
+    knowledge = words["runbook"].format(title=title, concludes=said)
     analyses = [_analysis(1, AnalysisKind.REFERENCE_KNOWLEDGE, knowledge, runbook.tool_call_id)]
     support, seen = ["A1"], []
     for item in mine:
@@ -98,6 +99,8 @@ def _without_conclusion(
     elif not tools.topics and not tools.datasources:
         missing.append(words["no_tools"])
     else:
+        # The public fallback shows missing_info only, and the reader must learn that no model judged this (R92).
+        missing.append(words["unaided"])
         unverified.append(words["no_check"])
     for item in taken:
         if item.step.check and item.step.runbook and item.step.check.expect_match and item.exchange.empty:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from service.offline.trouble import clean
+from service.offline.trouble import clean, weight
 
 PHRASES: dict[str, dict[str, str]] = {
     "zh": {
@@ -14,6 +14,7 @@ PHRASES: dict[str, dict[str, str]] = {
         "not_run": "检查未能执行：{what}。",
         "not_ruled_out": "未能排除：{what}",
         "missed": "手册《{title}》的检查未命中：{what}。",
+        "unaided": "没有语言模型参与：本次由离线模型按固定规则排查，且没有运行手册检查命中。",
         "missing": "请说明是哪个服务、什么时间、看到了什么报错。",
         "no_tools": "没有可用的日志主题或数据源。",
         "nothing": "已查询的日志中没有发现明显异常。",
@@ -33,12 +34,13 @@ PHRASES: dict[str, dict[str, str]] = {
         "sep": "；",
     },
     "en": {
-        "no_model": "No language model was used: fixed rules built every statement from runbook checks and query results.",
+        "no_model": "No language model was used: fixed rules built every statement from checks and query results.",
         "no_check": "No runbook check matched, so no root cause is stated; this is what one generic probe found.",
         "stopped": "Collection had to stop; the remaining checks were not run.",
         "not_run": "A check could not be run: {what}.",
         "not_ruled_out": "Not ruled out: {what}",
         "missed": "A check of runbook {title} did not match: {what}.",
+        "unaided": "A language model: none was used here; fixed rules looked around, and no runbook check matched.",
         "missing": "Please say which service, at what time, and which error was seen.",
         "no_tools": "No log topic or datasource is available.",
         "nothing": "Nothing conspicuous was found in the logs that were read.",
@@ -61,8 +63,8 @@ PHRASES: dict[str, dict[str, str]] = {
 
 _CLAUSE = re.compile(r"\s+-\s+|(?<=[.;|])\s+|；|。")
 _STRONG_WORD = re.compile(
-    r"(?i)error|exception|fail|timeout|timed out|refused|denied|undefined|expired|violat|duplicate|not found|unable|cannot|"
-    r"could not|out of memory|exhausted|unavailable|错误|异常|失败|超时|拒绝|耗尽|无法"
+    r"(?i)error|exception|fail|timeout|timed out|refused|denied|undefined|expired|violat|duplicate|not found|"
+    r"unable|cannot|could not|out of memory|exhausted|unavailable|错误|异常|失败|超时|拒绝|耗尽|无法"
 )
 
 
@@ -78,7 +80,7 @@ def excerpt(text: str, limit: int) -> str:
     pieces = [piece for piece in pieces if piece]
     if not pieces:
         return ""
-    best = max(pieces, key=lambda piece: (_weight(piece) > 0, min(len(piece), 40)))
+    best = max(pieces, key=lambda piece: (weight(piece), min(len(piece), 40)))
     if len(best) <= limit:
         return best
     clauses = [(match.start(), match.end()) for match in _CLAUSE.finditer(best)]

@@ -94,7 +94,9 @@ def _trouble(topic: str, lines: Sequence[Line], group: Sequence[Exchange], quest
     room = MAX_STATEMENT - len(words["several"]) - len(topic) - sum(len(count) + 4 for count in counts)
     quotes: list[str] = []
     for number, line in enumerate(lines):
-        limit = max(room // (len(lines) - number), 40)
+        # The most telling line gets the most room.
+        limit = min(300, room - 60 * (len(lines) - 1)) if number == 0 else room // (len(lines) - number)
+        limit = max(limit, 40)
         quotes.append(quote(line.text, limit))
         room -= len(quotes[-1]) - 2
     joined = words["sep"].join(item + count for item, count in zip(quotes, counts, strict=True) if item)

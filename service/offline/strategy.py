@@ -23,7 +23,7 @@ MAX_RUNBOOKS = 3
 MAX_TOPICS = 4
 MAX_PROBES = 9
 MAX_NARROWING = 2
-STRONG = 4.0
+STRONG = 3.0
 """Score of a line that makes topics unrelated to the question not worth a look."""
 
 
@@ -113,7 +113,7 @@ def _probe_topic(
         exchange = yield look(query)
         used += 1
         lines.extend(read_lines(exchange, question))
-        if question.about_time and any(line.score >= STRONG for line in lines):
+        if any(line.score >= STRONG for line in lines):
             break
     if not any(line.score >= NOTEWORTHY for line in lines):
         exchange = yield look("")

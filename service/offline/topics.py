@@ -9,7 +9,7 @@ from service.offline.reading import NOTEWORTHY, Line, documents
 from service.offline.terms import KIND_WORDS, STOP_WORDS, Question, split_name
 from service.offline.transcript import Exchange
 
-RELATED = 0.5
+RELATED = 1.0
 """Score from which a topic is related to the question."""
 
 

@@ -68,14 +68,17 @@ SLOW_SECONDS = 1.0
 """A call that takes at least this long is worth showing when the question is about time."""
 
 ERROR_QUERY = (
-    "error OR exception OR fatal OR critical OR panic OR fail OR failed OR failure OR timeout OR refused OR denied OR "
-    "undefined OR expired OR exhausted OR unavailable OR unable OR cannot OR crash OR crashed OR killed OR "
-    "OutOfMemoryError OR warn OR warning OR 错误 OR 异常 OR 失败 OR 超时 OR 拒绝 OR 无法"
+    'level:error OR level:fatal OR error OR exception OR fail OR fatal OR panic OR timeout OR "timed out" OR refused '
+    "OR denied OR undefined OR expired OR exhausted OR unavailable OR unable OR cannot OR crash OR killed OR OutOfMemory OR reject "
+    "OR warn OR 错误 OR 异常 OR 失败 OR 超时 OR 拒绝 OR 无法"
 )
 """First look at a topic: words and levels of trouble in general."""
 
-SLOW_QUERY = "slow OR latency OR timeout OR duration OR elapsed OR took OR seconds OR ms OR lag OR 慢 OR 耗时 OR 超时 OR 延迟 OR 毫秒"
-"""Second look when the question is about time: lines that measure it."""
+SLOW_QUERY = (
+    'slow OR latency OR timeout OR "timed out" OR duration OR elapsed OR took OR seconds OR response_time OR "completed in" '
+    "OR cost OR lag OR 慢 OR 耗时 OR 超时 OR 延迟 OR 毫秒"
+)
+"""First look when the question is about time: lines that measure it."""
 
 
 def clean(text: str) -> str:
@@ -139,3 +142,12 @@ def longest_seconds(text: str) -> float:
             factor = 1.0
         best = max(best, float(number) * factor)
     return best
+
+
+def weight(line: str) -> float:
+    """How much one physical line of a longer text tells; 0 for stack frames and code."""
+    text = clean(line)
+    if _FRAME.match(text) or _PREAMBLE.match(text.strip()) or _CODE.match(text):
+        return 0.0
+    named = 0.75 if _CAUSE.search(_NEGATED.sub(" ", text)) else 0.0
+    return severity(None, text) + named if text.strip() else 0.0

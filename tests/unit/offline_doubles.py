@@ -182,9 +182,6 @@ def _matches(query: str, event: dict[str, Any]) -> bool:
     if not query:
         return True
     return any(
-        all(
-            re.search(rf"(?<!\w){re.escape(word.strip().strip(chr(34)).lower())}(?!\w)", text)
-            for word in part.split(" AND ")
-        )
+        all(word.strip().strip('"').lower().removeprefix("level:") in text for word in part.split(" AND "))
         for part in query.split(" OR ")
     )
