@@ -5,12 +5,31 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
 
 from tools.contract import EvidenceStatus, RelevanceLevel, ToolCallId
 
 MAX_DRAFT_BYTES = 32 * 1024
 """UTF-8 bytes of a final model text (R79)."""
+
+MAX_CHECKED = 20
+"""Checked scopes of one snapshot (R66)."""
+
+MAX_FACTS = 10
+"""Observed facts of one snapshot (R66)."""
+
+MAX_DOCUMENTS = 20
+"""Documents of one snapshot, by metadata only (R68)."""
+
+MAX_EXCERPT_CHARS = 300
+"""Characters of one fact's excerpt (R66)."""
+
+MAX_PREVIOUS_TURN_BYTES = 2 * 1024
+"""UTF-8 bytes of the previous turn as prompts see it (R99)."""
+
+MAX_GUARD_INPUT_BYTES = 40 * 1024
+"""UTF-8 bytes one guard call may be shown (R117): a whole draft (32 KiB) and at least 8 KiB of evidence. Three such
+calls stay within the guards' reserve of 60,000 tokens, at the 2.5 bytes a token that dense log text comes to."""
 
 
 class ReleaseModel(BaseModel):
@@ -25,6 +44,13 @@ class StrictModel(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
 
+class EvidenceKind(StrEnum):
+    """What a call's results are; derived from the tool, never from its name (R68, R71)."""
+
+    LOG_OR_DATABASE = "LOG_OR_DATABASE"
+    DOCUMENTS = "DOCUMENTS"
+
+
 class AnalysisKind(StrEnum):
     """What an analysis claims to be (R71)."""
 
@@ -34,38 +60,82 @@ class AnalysisKind(StrEnum):
     NEGATIVE_OBSERVATION = "NEGATIVE_OBSERVATION"
 
 
+def _not_blank(text: str) -> str:
+    if not text.strip():
+        raise ValueError("must not be blank")
+    return text
+
+
 AnalysisId = Annotated[str, StringConstraints(pattern=r"^A[1-9][0-9]?$")]
 Note = Annotated[str, StringConstraints(max_length=200)]
+NotBlank = AfterValidator(_not_blank)
+"""Refuses a text of whitespace alone; invisible in the schema a provider gets."""
 
 
 class Conclusion(StrictModel):
     """The root cause as the draft states it, with the analyses that carry it (R73)."""
 
-    statement: str = Field(min_length=1, max_length=1000)
-    supporting_analysis_ids: list[AnalysisId] = Field(min_length=1, max_length=8)
+    statement: Annotated[str, NotBlank] = Field(
+        min_length=1,
+        max_length=1000,
+        description=(
+            "The root cause, no more than the supporting analyses show. Put between backticks only text that occurs "
+            "verbatim in a result that one of them cites."
+        ),
+    )
+    supporting_analysis_ids: list[AnalysisId] = Field(
+        min_length=1,
+        max_length=8,
+        description="analysis_id of the analyses that carry it; at least one is an OBSERVATION or an INFERENCE.",
+    )
 
 
 class Analysis(StrictModel):
     """One statement bound to the calls that show it (R71, R73)."""
 
-    analysis_id: AnalysisId
-    kind: AnalysisKind
-    statement: str = Field(min_length=1, max_length=600)
-    tool_call_ids: list[ToolCallId] = Field(min_length=1, max_length=6)
+    analysis_id: AnalysisId = Field(description="A1, A2, and so on; each once.")
+    kind: AnalysisKind = Field(
+        description=(
+            "OBSERVATION: what log events or database rows show. INFERENCE: what follows from them. Both cite only "
+            "calls with evidence_status EVIDENCE_FOUND, at least one of them a log or database call. "
+            "REFERENCE_KNOWLEDGE: what knowledge documents say; cites only calls that returned documents. "
+            "NEGATIVE_OBSERVATION: that nothing matched; cites only calls with evidence_status NO_EVIDENCE and never "
+            "states a cause."
+        )
+    )
+    statement: Annotated[str, NotBlank] = Field(
+        min_length=1,
+        max_length=600,
+        description=(
+            "One statement. Put between backticks only text that occurs verbatim in a result of its tool_call_ids, "
+            "never text put together from several places. A NEGATIVE_OBSERVATION may quote what it searched for."
+        ),
+    )
+    tool_call_ids: list[ToolCallId] = Field(
+        min_length=1, max_length=6, description="tool_call_id of the results in this conversation that show it."
+    )
 
 
 class DraftLimitations(StrictModel):
     """What was missing and what stays unverified (R73)."""
 
-    missing_info: list[Note] = Field(default_factory=list, max_length=8)
-    unverified: list[Note] = Field(default_factory=list, max_length=8)
+    missing_info: list[Note] = Field(
+        default_factory=list,
+        max_length=8,
+        description="Information only the user can give and without which the investigation cannot go on.",
+    )
+    unverified: list[Note] = Field(
+        default_factory=list, max_length=8, description="What stays open although it was looked into."
+    )
 
 
 class DiagnosisDraft(StrictModel):
     """The model's final answer; `conclusion: null` is a legal end (R73)."""
 
-    conclusion: Conclusion | None
-    analyses: list[Analysis] = Field(max_length=12)
+    conclusion: Conclusion | None = Field(
+        description="null when the evidence carries no root cause; null is a legal end."
+    )
+    analyses: list[Analysis] = Field(max_length=12, description="May be empty.")
     limitations: DraftLimitations
 
 
@@ -270,3 +340,58 @@ class SemanticJudgement(StrictModel):
 
     verdict: SemanticVerdict
     unsupported_analysis_ids: list[AnalysisId]
+
+
+class GuardOutcome(StrEnum):
+    """How a guard ended. A guard that could not run is never a guard that said no (R88f, R88g)."""
+
+    NOT_RUN = "NOT_RUN"
+    PASSED = "PASSED"
+    FAILED = "FAILED"
+    TECHNICAL_FAILURE = "TECHNICAL_FAILURE"
+
+
+class ReleaseStage(StrEnum):
+    """Where a Run goes between the end of collection and its release (R81, R82)."""
+
+    GUARD_EVIDENCE = "GUARD_EVIDENCE"
+    REPAIR_EVIDENCE = "REPAIR_EVIDENCE"
+    GUARD_SEMANTICS = "GUARD_SEMANTICS"
+    RELEASE = "RELEASE"
+
+
+class RepairRejected(StrEnum):
+    """Why a repaired draft was not taken (R90)."""
+
+    UNPARSABLE = "UNPARSABLE"
+    REPAIR_CHANGED_STATEMENT = "REPAIR_CHANGED_STATEMENT"
+
+
+class ReleaseReason(StrEnum):
+    """Why the release decided as it did; the trace's `reason` of RELEASE_DECIDED (R108)."""
+
+    CONCLUSION_SUPPORTED = "CONCLUSION_SUPPORTED"
+    CANCELLED = "CANCELLED"
+    TIMED_OUT = "TIMED_OUT"
+    FAULT = "FAULT"
+    OUTPUT_REJECTED = "OUTPUT_REJECTED"
+    STOPPED_INFORMATION_SATURATED = "STOPPED_INFORMATION_SATURATED"
+    STOPPED_BUDGET = "STOPPED_BUDGET"
+    STOPPED_PROTOCOL = "STOPPED_PROTOCOL"
+    NO_DRAFT = "NO_DRAFT"
+    MISSING_REQUIRED_CONTEXT = "MISSING_REQUIRED_CONTEXT"
+    NO_CONCLUSION = "NO_CONCLUSION"
+    EVIDENCE_REJECTED = "EVIDENCE_REJECTED"
+    SEMANTICS_REJECTED = "SEMANTICS_REJECTED"
+    GUARD_UNAVAILABLE = "GUARD_UNAVAILABLE"
+
+
+class ReleaseErrorCode(StrEnum):
+    """Stable code of a Run that published nothing (R78, R84, R87, R94)."""
+
+    CANCELLED = "CANCELLED"
+    RUN_TIMED_OUT = "RUN_TIMED_OUT"
+    DIAGNOSIS_FAULT = "DIAGNOSIS_FAULT"
+    AGENT_OUTPUT_REJECTED = "AGENT_OUTPUT_REJECTED"
+    PROGRESS_PROTOCOL_VIOLATED = "PROGRESS_PROTOCOL_VIOLATED"
+    GUARD_UNAVAILABLE = "GUARD_UNAVAILABLE"
