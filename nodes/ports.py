@@ -256,3 +256,6 @@ class Resources:
     language: str = "zh"
     lease_seconds: float = 60.0
     run_timeout_seconds: float = 300.0
+    model_timeout_seconds: float = 120.0
+    host_serialises_threads: bool = False
+    """True on a server that runs one execution per thread at a time: then a Run may be taken over at once (R3)."""

@@ -12,15 +12,16 @@ ROOT = Path(__file__).resolve().parent.parent
 
 def data_dir() -> Path:
     """Return the folder of real test material or skip the calling test."""
-    path = Path(os.environ.get("SUPERBIZ_DATA", ROOT.parent / "shared" / "data"))
-    if not path.is_dir():
-        pytest.skip(f"real material not found at SUPERBIZ_DATA ({path.name})")
-    return path
+    return _folder("SUPERBIZ_DATA", "data")
 
 
 def spec_dir() -> Path:
-    """Return the folder of the specification or skip the calling test."""
-    path = Path(os.environ.get("SUPERBIZ_SPEC", ROOT.parent / "shared" / "spec"))
+    """Return the folder of the written contract or skip the calling test."""
+    return _folder("SUPERBIZ_SPEC", "spec")
+
+
+def _folder(variable: str, name: str) -> Path:
+    path = Path(os.environ.get(variable, ROOT.parent / "shared" / name))
     if not path.is_dir():
-        pytest.skip(f"specification not found at SUPERBIZ_SPEC ({path.name})")
+        pytest.skip(f"real material not found: set {variable} to its folder")
     return path

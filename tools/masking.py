@@ -7,7 +7,10 @@ from typing import Any
 
 MASK = "[masked]"
 
-_KEY = r"(?:password|passwd|pwd|secret|token|api[_-]?key|apikey|access[_-]?key|private[_-]?key|client[_-]?secret|authorization|credential)s?"
+_KEY = (
+    r"(?:password|passwd|pwd|secret|token|api[_-]?key|apikey|access[_-]?key|private[_-]?key|client[_-]?secret"
+    r"|authorization|credential)s?"
+)
 _PATTERNS: tuple[tuple[re.Pattern[str], str], ...] = (
     (
         re.compile(

@@ -1,0 +1,51 @@
+"""What a person may set per run (LangGraph `context_schema`): Studio shows it as a form."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+from graph.budget import BudgetLimits
+from graph.tracker import DEFAULT_NO_GAIN_THRESHOLD, DEFAULT_PROTOCOL_VIOLATION_THRESHOLD
+from tools.catalog import parse_time
+
+
+class DiagnosisContext(BaseModel):
+    """Settings of one run; every field has a default, thresholds are read once at the start (R2)."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    model: str | None = Field(
+        default=None,
+        max_length=200,
+        description="Model to use, e.g. offline or openai:NAME. Empty: the configured one.",
+    )
+    language: Literal["zh", "en"] | None = Field(
+        default=None, description="Language of prompts and fixed texts. Empty: the configured one."
+    )
+    at: str | None = Field(
+        default=None,
+        max_length=64,
+        description="Time the question is about, RFC 3339 with zone, e.g. 2026-03-01T03:05:00+08:00. Empty: now.",
+    )
+    no_gain_threshold: int = Field(
+        default=DEFAULT_NO_GAIN_THRESHOLD,
+        ge=1,
+        le=50,
+        description="Consecutive results without information gain after which collection stops.",
+    )
+    protocol_violation_threshold: int = Field(
+        default=DEFAULT_PROTOCOL_VIOLATION_THRESHOLD,
+        ge=2,
+        le=50,
+        description="Consecutive protocol violations after which collection stops; the first always gets one repair.",
+    )
+    budget: BudgetLimits = Field(default_factory=BudgetLimits, description="Totals of the run and the guards' reserve.")
+
+    @field_validator("at")
+    @classmethod
+    def _at_is_a_time(cls, value: str | None) -> str | None:
+        if value is not None:
+            parse_time(value)
+        return value

@@ -1,0 +1,75 @@
+"""The diagnosis graph: the whole machine on one screen."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from langgraph.checkpoint.base import BaseCheckpointSaver
+from langgraph.graph import END, START, StateGraph
+from langgraph.graph.state import CompiledStateGraph
+from nodes.guard_evidence import guard_evidence
+from nodes.guard_semantics import guard_semantics
+from nodes.project_progress import project_progress
+from nodes.release import release
+from nodes.repair_evidence import repair_evidence
+
+from graph.budget import BudgetLimits
+from graph.context import DiagnosisContext
+from graph.routes import PATHS
+from graph.state import DiagnosisInput, DiagnosisState
+from nodes.dedup_scope import dedup_scope
+from nodes.execute_tool import execute_tool
+from nodes.harness import as_graph_node
+from nodes.model_step import model_step
+from nodes.ports import Resources
+from nodes.project_observation import project_observation
+from nodes.reject_call import reject_call
+from nodes.require_stop import require_stop
+from nodes.start_run import start_run
+from nodes.validate_envelope import validate_envelope
+
+DiagnosisGraph = CompiledStateGraph[DiagnosisState, DiagnosisContext, DiagnosisInput, DiagnosisState]
+
+STEPS_PER_TURN = 6
+"""model_step, validate_envelope, dedup_scope, execute_tool, project_observation, require_stop."""
+STEPS_AROUND = 10
+"""start_run, project_progress, guards with one repair, release, and LangGraph's own first step."""
+
+
+def recursion_limit(limits: BudgetLimits) -> int:
+    """Supersteps a run may take: follows from the budget, so that a bug ends instead of running on (R117)."""
+    return STEPS_PER_TURN * limits.model_calls + STEPS_AROUND
+
+
+def build_diagnosis_graph(
+    resources: Resources, checkpointer: BaseCheckpointSaver[Any] | bool | None = None
+) -> DiagnosisGraph:
+    """Compile the graph over `resources`; pass no checkpointer where the host brings its own (LangGraph Server)."""
+    builder = StateGraph(
+        DiagnosisState, context_schema=DiagnosisContext, input_schema=DiagnosisInput, output_schema=DiagnosisState
+    )
+    builder.add_node("start_run", as_graph_node("start_run", start_run, resources, starts_run=True))
+    for node in (
+        model_step,
+        validate_envelope,
+        dedup_scope,
+        execute_tool,
+        project_observation,
+        reject_call,
+        require_stop,
+        project_progress,
+        guard_evidence,
+        repair_evidence,
+        guard_semantics,
+        release,
+    ):
+        builder.add_node(node.__name__, as_graph_node(node.__name__, node, resources))
+    builder.add_edge(START, "start_run")
+    builder.add_edge("start_run", "model_step")
+    builder.add_edge("reject_call", "model_step")
+    builder.add_edge("require_stop", "model_step")
+    builder.add_edge("guard_semantics", "release")
+    builder.add_edge("release", END)
+    for source, (route, targets) in PATHS.items():
+        builder.add_conditional_edges(source, route, targets)
+    return builder.compile(checkpointer=checkpointer, name="diagnosis")

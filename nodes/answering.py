@@ -1,0 +1,53 @@
+"""The update that answers the call in hand and every other call of its message (R29). Pure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from graph.contract import RequestErrorCode, TraceEvent
+from graph.state import DiagnosisState
+from graph.tracker import DiagnosisProgressTracker
+from nodes.contract import CallInHand, RequestedCall
+from nodes.events import other_rejected
+from nodes.messages import answer_others, tool_message
+
+
+def requested_calls(state: DiagnosisState) -> list[RequestedCall]:
+    """Return the calls of the last assistant message, in order."""
+    return [RequestedCall.model_validate(call) for call in state.get("requested") or []]
+
+
+def answer_update(
+    state: DiagnosisState,
+    tracker: DiagnosisProgressTracker,
+    call: CallInHand,
+    content: dict[str, Any],
+    *,
+    error: bool = False,
+    at_threshold: bool = False,
+) -> dict[str, Any]:
+    """Write the ToolMessage of the call in hand and of all others, and put the call away."""
+    answers = [tool_message(call.tool_call_id, call.tool_name, content, error=error)]
+    answers += answer_others(
+        requested_calls(state),
+        call.tool_call_id,
+        tracker.pending_tool_call_id,
+        tracker.stop_reason if tracker.saturated else None,
+        at_threshold=at_threshold,
+    )
+    return {"messages": answers, "requested": [], "call": None, "rejection": None}
+
+
+def others_rejected(
+    state: DiagnosisState,
+    call: CallInHand,
+    tracker: DiagnosisProgressTracker,
+    known: frozenset[str],
+    code: RequestErrorCode = RequestErrorCode.INVALID_PROGRESS_PROTOCOL,
+) -> list[TraceEvent]:
+    """Trace events of the calls that were not looked at (R106)."""
+    return [
+        other_rejected(other.tool_call_id, other.tool_name, code, tracker, known)
+        for other in requested_calls(state)
+        if other.tool_call_id != call.tool_call_id
+    ]

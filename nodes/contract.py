@@ -1,0 +1,81 @@
+"""Contract types that nodes hand to each other through the state (R6)."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from graph.contract import BudgetDimension, RequestErrorCode, ViolationType
+from tools.contract import InvalidInput, PreviousObservation, Scope
+
+
+class NodeModel(BaseModel):
+    """Base of every record here: immutable, unknown keys refused (R6)."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class RunSettings(NodeModel):
+    """What is fixed when a Run starts (R2). Times are seconds since the epoch."""
+
+    run_id: str
+    started_at: float
+    now: float
+    at_given: bool
+    model: str | None = None
+    language: str = "zh"
+    forked_from: str | None = None
+
+
+class RequestedCall(NodeModel):
+    """One tool call of the last assistant message, in order; `arguments` is None when they are no JSON object."""
+
+    tool_call_id: str
+    tool_name: str
+    arguments: dict[str, Any] | None
+
+
+class CallInHand(NodeModel):
+    """The one call that is being handled; `evaluation` is what it says of the pending result, if anything is pending."""
+
+    tool_call_id: str
+    tool_name: str
+    evaluation: PreviousObservation | None = None
+    input: dict[str, Any] | None = None
+    scope: Scope | None = None
+    evaluation_applied: bool = False
+    observation: dict[str, Any] | None = None
+
+
+class Rejection(NodeModel):
+    """Why the call in hand gets an answer that is no observation (R42)."""
+
+    error_code: RequestErrorCode
+    violation_type: ViolationType | None = None
+    missing_field: str | None = None
+    expected_previous_tool_call_id: str | None = None
+    invalid_input: InvalidInput | None = None
+    duplicate_of_tool_call_id: str | None = None
+    available_tools: list[str] = Field(default_factory=list)
+
+
+class EndCause(StrEnum):
+    """Why collection is over."""
+
+    DRAFT = "DRAFT"
+    OUTPUT_FAILURE = "OUTPUT_FAILURE"
+    STOPPED = "STOPPED"
+    BUDGET = "BUDGET"
+    CANCELLED = "CANCELLED"
+    TIMED_OUT = "TIMED_OUT"
+    FAULT = "FAULT"
+
+
+class CollectionEnd(NodeModel):
+    """The end of collection; `fault` is a stable code of what failed, never its text."""
+
+    cause: EndCause
+    dimension: BudgetDimension | None = None
+    fault: str | None = Field(default=None, max_length=64)

@@ -1,0 +1,229 @@
+"""`DiagnosisHarnessCore`: starts Runs, guards every node's entry, and writes down what each node decided (R1-R3, R8).
+
+A node itself is a function `(state, NodeRun) -> NodeResult`; `as_graph_node` makes it a LangGraph node.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from langgraph.runtime import Runtime
+from langgraph.types import Overwrite
+
+from graph.context import DiagnosisContext
+from graph.contract import RunState, TraceEventType
+from graph.state import DiagnosisState
+from nodes.contract import RunSettings
+from nodes.events import event
+from nodes.node_run import NodeResult, NodeRun, RecordingClock
+from nodes.ports import ArchiveEntry, JournalBatch, Resources, RunEnd, RunRecord
+from release.contract import ReleaseOutcome
+from tools.canonical.store import canonical_key
+from tools.contract import CanonicalRecord
+
+logger = logging.getLogger("superbiz.harness")
+
+TERMINAL = frozenset(
+    {RunState.SUCCESS, RunState.FAILED, RunState.CANCELLED, RunState.TIMED_OUT, RunState.BUDGET_EXHAUSTED}
+)
+ENDED_BY_RELEASE = frozenset({RunState.SUCCESS, RunState.FAILED, RunState.BUDGET_EXHAUSTED})
+
+Node = Callable[[DiagnosisState, NodeRun], Awaitable[NodeResult]]
+GraphNode = Callable[[DiagnosisState, Runtime[DiagnosisContext]], Awaitable[dict[str, Any]]]
+
+
+class RunTakenElsewhere(Exception):
+    """Another execution holds this Run's lease; this one must not go on (R3)."""
+
+
+class DiagnosisHarnessCore:
+    """Run guards over the run store, the canonical store and the journal."""
+
+    def __init__(self, resources: Resources) -> None:
+        self._resources = resources
+
+    async def start_run(
+        self, run: NodeRun, query: str, session_id: str | None, *, forked_from: RunSettings | None = None
+    ) -> RunSettings:
+        """Create a Run in state RUNNING, owned by this execution (R1, R3)."""
+        resources = self._resources
+        now = run.clock.now()
+        settings = self._settings(run, now) if forked_from is None else self._forked(forked_from, run.new_id(), now)
+        record = RunRecord(
+            run_id=settings.run_id,
+            query=query,
+            session_id=session_id,
+            internal_state=RunState.RUNNING,
+            created_at=now,
+            execution_id=run.execution_id,
+            lease_until=now + resources.lease_seconds,
+            forked_from=settings.forked_from,
+        )
+        await resources.runs.create(record)
+        return settings
+
+    async def enter(self, run: NodeRun, state: DiagnosisState) -> tuple[NodeRun, dict[str, Any]]:
+        """Check who enters which Run (R3): go on, take over, or fork a finished Run into a new one.
+
+        Returns the NodeRun to work with and the update a fork makes. Raises RunTakenElsewhere.
+        """
+        settings = run.run
+        record = await self._resources.runs.get(settings.run_id)
+        run = replace(run, record=record)
+        if record is None or self._is_fork(record, run.execution_id):
+            return await self._fork(run, state)
+        if record.internal_state in TERMINAL or run.execution_id is None:
+            return run, {}
+        await self._hold_lease(run, record)
+        return run, {}
+
+    async def mark_interrupted(self, run_id: str) -> None:
+        """Write the end of a Run whose execution the host cancelled (R94)."""
+        end = RunEnd(release_outcome=ReleaseOutcome.NONE, ended_at=self._resources.clock.now(), error_code="CANCELLED")
+        live = frozenset({RunState.CREATED, RunState.RUNNING, RunState.CANCEL_REQUESTED})
+        if await self._resources.runs.transition(run_id, live, RunState.CANCELLED, end):
+            ended = event(TraceEventType.RUN_ENDED, internal_state=RunState.CANCELLED.value)
+            batch = JournalBatch(run_id=run_id, key="end:cancelled", at=end.ended_at, events=[ended])
+            await self._resources.journal.write(batch)
+
+    def _settings(self, run: NodeRun, now: float) -> RunSettings:
+        from tools.catalog import parse_time
+
+        context = run.context
+        return RunSettings(
+            run_id=run.new_id(),
+            started_at=now,
+            now=parse_time(context.at) if context.at else now,
+            at_given=context.at is not None,
+            model=context.model,
+            language=context.language or self._resources.language,
+        )
+
+    @staticmethod
+    def _forked(settings: RunSettings, run_id: str, now: float) -> RunSettings:
+        changes = {"run_id": run_id, "started_at": now, "forked_from": settings.run_id}
+        return settings.model_copy(update=changes)
+
+    @staticmethod
+    def _is_fork(record: RunRecord, execution_id: str | None) -> bool:
+        # Nothing runs after `release` in the same execution, so whoever enters a released Run is another one. A cancelled
+        # or timed-out Run may still be entered by its own late node, which must drop its result instead (R120).
+        if record.internal_state in ENDED_BY_RELEASE:
+            return True
+        return record.internal_state in TERMINAL and record.execution_id != execution_id
+
+    async def _hold_lease(self, run: NodeRun, record: RunRecord) -> None:
+        now, seconds = run.clock.now(), self._resources.lease_seconds
+        own = record.execution_id == run.execution_id
+        if own and record.lease_until is not None and record.lease_until - now > seconds / 2:
+            return
+        assert run.execution_id is not None
+        if not await self._resources.runs.take_lease(
+            record.run_id, run.execution_id, now, now + seconds, run.resources.host_serialises_threads
+        ):
+            raise RunTakenElsewhere(record.run_id)
+
+    async def _fork(self, run: NodeRun, state: DiagnosisState) -> tuple[NodeRun, dict[str, Any]]:
+        old = run.run
+        settings = await self.start_run(run, state["query"], state.get("session_id"), forked_from=old)
+        index = state.get("tracker_index") or []
+        await self._copy_records(old.run_id, settings.run_id, [entry["tool_call_id"] for entry in index], run)
+        record = await self._resources.runs.get(settings.run_id)
+        update: dict[str, Any] = {"run": settings.model_dump(mode="json")}
+        if index:
+            moved = [
+                {**entry, "canonical_key": canonical_key(settings.run_id, entry["tool_call_id"])} for entry in index
+            ]
+            update["tracker_index"] = Overwrite(moved)
+        budget = state.get("budget")
+        if budget:
+            # The new Run gets its own wall time; what the earlier part cost in calls and tokens stays counted.
+            update["budget"] = {**budget, "started_at": settings.started_at}
+        return replace(run, settings=settings, record=record), update
+
+    async def _copy_records(self, old_run: str, new_run: str, call_ids: list[str], run: NodeRun) -> None:
+        archived = await self._resources.journal.archived(old_run, "agent_result")
+        for call_id in call_ids:
+            payload = archived.get(call_id)
+            if payload is None:
+                continue
+            finished = CanonicalRecord.model_validate({**payload, "run_id": new_run})
+            begun = finished.model_copy(
+                update={"status": "PROJECTING", "evidence_status": None, "agent_result": None, "error_code": None}
+            )
+            await self._resources.canonical.begin(CanonicalRecord.model_validate(begun.model_dump()))
+            await self._resources.canonical.finish(finished)
+
+
+def as_graph_node(name: str, node: Node, resources: Resources, *, starts_run: bool = False) -> GraphNode:
+    """Wrap a node: guard its entry, call it, write down its events, and return the update with `step` and `step_no`."""
+    core = DiagnosisHarnessCore(resources)
+
+    async def run_node(state: DiagnosisState, runtime: Runtime[DiagnosisContext]) -> dict[str, Any]:
+        run = _node_run(state, runtime, resources, starts_run)
+        forked: dict[str, Any] = {}
+        if not starts_run:
+            run, forked = await core.enter(run, state)
+            state = _applied(state, forked)
+        try:
+            result = await node(state, run)
+        except asyncio.CancelledError:
+            if run.settings is not None:
+                await _finish_in_spite_of_cancel(core.mark_interrupted(run.settings.run_id))
+            raise
+        step_no = 1 if starts_run else state.get("step_no", 0) + 1
+        await resources.journal.write(_batch(name, step_no, run, result, forked))
+        return {**forked, **result.update, "step": result.step, "step_no": step_no}
+
+    run_node.__name__ = name
+    run_node.__doc__ = node.__doc__
+    return run_node
+
+
+def _node_run(
+    state: DiagnosisState, runtime: Runtime[DiagnosisContext], resources: Resources, starts_run: bool
+) -> NodeRun:
+    info = runtime.execution_info
+    return NodeRun(
+        resources=resources,
+        settings=None if starts_run else RunSettings.model_validate(state["run"]),
+        record=None,
+        execution_id=info.run_id if info is not None else None,
+        # Omitted in-process, the context is None.
+        context=runtime.context or DiagnosisContext(),
+        clock=RecordingClock(resources.clock),
+    )
+
+
+def _applied(state: DiagnosisState, update: dict[str, Any]) -> DiagnosisState:
+    values = {key: value.value if isinstance(value, Overwrite) else value for key, value in update.items()}
+    merged: Any = {**state, **values}
+    return merged  # type: ignore[no-any-return]
+
+
+def _batch(name: str, step_no: int, run: NodeRun, result: NodeResult, forked: Mapping[str, Any]) -> JournalBatch:
+    run_id = result.update["run"]["run_id"] if "run" in result.update else run.run.run_id
+    key = f"{step_no:04d}:{name}"
+    events = list(result.events)
+    if forked:
+        events.insert(0, event(TraceEventType.RUN_STARTED, forked_from=run.run.forked_from))
+    archive = [*result.archive, ArchiveEntry("clock", key, {"readings": run.clock.readings})]
+    if run.new_ids:
+        archive.append(ArchiveEntry("id", key, {"ids": run.new_ids}))
+    at = run.clock.readings[-1] if run.clock.readings else run.resources.clock.now()
+    return JournalBatch(run_id=run_id, key=key, at=at, events=events, steps=result.steps, archive=archive)
+
+
+async def _finish_in_spite_of_cancel(work: Any) -> None:
+    task = asyncio.ensure_future(work)
+    try:
+        await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait([task], timeout=5)
+    except Exception as error:
+        # The cancel must go on whatever the store says; the sweep ends the Run when its lease runs out.
+        logger.warning("could not mark the end of a cancelled run: %s", type(error).__name__)

@@ -1,0 +1,184 @@
+"""One component's model call: budget, rounds, attempts, ledger, audit (R109-R118). The harness owns every retry."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from langchain_core.messages import BaseMessage
+from pydantic import BaseModel
+
+from graph.budget import RunBudget
+from graph.contract import BudgetDimension, Component, TraceEvent, TraceEventType
+from graph.ledger import ModelCallLedger
+from nodes.events import event
+from nodes.model_call import retry_allowed, retry_delay
+from nodes.node_run import NodeRun
+from nodes.ports import ArchiveEntry, ModelCallFailed, ModelFailureKind, ModelReply, ModelRequest, TokenUsage
+from tools.evidence_tool import EvidenceTool
+
+
+@dataclass(frozen=True, slots=True)
+class ModelCallOutcome:
+    """What the attempts came to: a reply, or a failure, or a budget dimension that forbade the (next) attempt."""
+
+    budget: RunBudget
+    ledger: ModelCallLedger
+    reply: ModelReply | None = None
+    failed: ModelCallFailed | None = None
+    crossed: BudgetDimension | None = None
+    round_: int = 0
+    events: tuple[TraceEvent, ...] = ()
+    archive: tuple[ArchiveEntry, ...] = ()
+
+    @property
+    def failure(self) -> ModelFailureKind | None:
+        """Stable code of what failed, if the last attempt failed."""
+        return self.failed.kind if self.failed else None
+
+    def accounts(self) -> dict[str, Any]:
+        """Update of the state's budget and ledger."""
+        return {"budget": self.budget.model_dump(mode="json"), "ledger": self.ledger.model_dump(mode="json")}
+
+
+@dataclass(frozen=True, slots=True)
+class ModelTask:
+    """What a component asks of the model. `usable` judges the text where a format failure allows a second attempt."""
+
+    component: Component
+    messages: Sequence[BaseMessage]
+    tools: Sequence[EvidenceTool] = ()
+    output: type[BaseModel] | None = None
+    usable: Callable[[str], bool] | None = None
+
+    @property
+    def for_guard(self) -> bool:
+        """Whether the call may use the reserve (R117)."""
+        return self.component in (Component.EVIDENCE_REPAIR, Component.SEMANTIC_GUARD)
+
+
+async def call_model(run: NodeRun, task: ModelTask, budget: RunBudget, ledger: ModelCallLedger) -> ModelCallOutcome:
+    """Make the allowed attempts one by one; each is audited before anything else happens with it (R112)."""
+    outcome = ModelCallOutcome(budget, ledger)
+    attempt = 0
+    while True:
+        attempt += 1
+        now = run.clock.now()
+        crossed = _crossed(outcome.budget, task, now)
+        if crossed is not None:
+            return _replace(outcome, crossed=crossed)
+        outcome = await _attempt(run, task, outcome, attempt, now)
+        if outcome.reply is not None and (task.usable is None or task.usable(outcome.reply.text)):
+            return outcome
+        failure = _failure_of(outcome)
+        if not retry_allowed(task.component, failure, attempt) or not await run.still_active():
+            return outcome
+        delay = retry_delay(failure, _seconds_left(run, outcome.budget, task))
+        if delay is None:
+            return outcome
+        await asyncio.sleep(delay)
+
+
+async def _attempt(
+    run: NodeRun, task: ModelTask, before: ModelCallOutcome, attempt: int, now: float
+) -> ModelCallOutcome:
+    round_ = before.ledger.next_round(task.component)
+    timeout = min(
+        run.resources.model_timeout_seconds, max(1.0, before.budget.seconds_left(now, for_guard=task.for_guard))
+    )
+    request = ModelRequest(
+        component=task.component,
+        round_=round_,
+        messages=task.messages,
+        tools=task.tools,
+        output=task.output,
+        timeout_seconds=timeout,
+        language=run.run.language,
+    )
+    reply, failed = await _complete(run, request)
+    usage = reply.usage if reply else None
+    audit = event(
+        TraceEventType.MODEL_CALL,
+        component=task.component.value,
+        component_round=round_,
+        attempt=attempt,
+        usage_available=usage is not None,
+        failure=failed.kind.value if failed else None,
+        **_token_fields(usage),
+    )
+    dropped = reply.dropped_calls if reply else 0
+    events = [audit] + ([event(TraceEventType.PARALLEL_CALLS_DROPPED, count=dropped)] if dropped else [])
+    return ModelCallOutcome(
+        budget=before.budget.with_model_call(usage.total_tokens if usage else None),
+        ledger=before.ledger.with_call(task.component, (usage.input_tokens, usage.output_tokens) if usage else None),
+        reply=reply,
+        failed=failed,
+        round_=round_,
+        events=(*before.events, *events),
+        archive=(*before.archive, _archived(task.component, round_, reply, failed)),
+    )
+
+
+async def _complete(run: NodeRun, request: ModelRequest) -> tuple[ModelReply | None, ModelCallFailed | None]:
+    try:
+        async with asyncio.timeout(request.timeout_seconds + 1):
+            return await run.model().complete(request), None
+    except ModelCallFailed as failed:
+        return None, failed
+    except TimeoutError:
+        return None, ModelCallFailed(ModelFailureKind.TIMEOUT)
+
+
+def _archived(
+    component: Component, round_: int, reply: ModelReply | None, failed: ModelCallFailed | None
+) -> ArchiveEntry:
+    payload: dict[str, Any] = {"failure": failed.kind.value if failed else None}
+    if reply is not None:
+        payload |= {
+            "message": reply.message.model_dump(mode="json"),
+            "calls": [
+                {"tool_call_id": c.tool_call_id, "tool_name": c.tool_name, "arguments": c.arguments}
+                for c in reply.calls
+            ],
+            "text": reply.text,
+            "usage": [reply.usage.input_tokens, reply.usage.output_tokens] if reply.usage else None,
+            "dropped_calls": reply.dropped_calls,
+        }
+    return ArchiveEntry("model_answer", f"{component.value}/{round_}", payload)
+
+
+def _token_fields(usage: TokenUsage | None) -> dict[str, int]:
+    if usage is None:
+        return {}
+    return {
+        "input_tokens": usage.input_tokens,
+        "output_tokens": usage.output_tokens,
+        "total_tokens": usage.total_tokens,
+    }
+
+
+def _failure_of(outcome: ModelCallOutcome) -> ModelCallFailed:
+    # A reply that does not parse is a format failure: something of an answer did arrive.
+    return outcome.failed or ModelCallFailed(ModelFailureKind.MALFORMED_RESPONSE, answered=True)
+
+
+def _crossed(budget: RunBudget, task: ModelTask, now: float) -> BudgetDimension | None:
+    return budget.crossed_before_guard_call(now) if task.for_guard else budget.crossed_before_agent_call(now)
+
+
+def _seconds_left(run: NodeRun, budget: RunBudget, task: ModelTask) -> float:
+    return budget.seconds_left(run.clock.now(), for_guard=task.for_guard)
+
+
+def _replace(outcome: ModelCallOutcome, crossed: BudgetDimension) -> ModelCallOutcome:
+    return ModelCallOutcome(
+        budget=outcome.budget,
+        ledger=outcome.ledger,
+        failed=outcome.failed,
+        crossed=crossed,
+        round_=outcome.round_,
+        events=outcome.events,
+        archive=outcome.archive,
+    )

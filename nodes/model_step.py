@@ -1,0 +1,156 @@
+"""Node `model_step`: one turn of the Diagnosis Agent, ending in tool calls, a Draft, or the end of collection."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from langchain_core.messages import AIMessage, BaseMessage, SystemMessage
+from release.draft import parse_draft
+
+from graph.contract import Component, DiagnosisStopReason
+from graph.state import DiagnosisState, load_budget, load_ledger, load_tracker, tracker_update
+from graph.tracker import DiagnosisProgressTracker
+from nodes.contract import CollectionEnd, EndCause, RequestedCall
+from nodes.events import saturation
+from nodes.model_calls import ModelCallOutcome, ModelTask, call_model
+from nodes.node_run import NodeResult, NodeRun
+from nodes.ports import AgentStepRow, ModelReply
+from nodes.prompts import previous_turn_message, prompt
+from release.contract import AgentOutputFailure, DiagnosisDraft
+from tools.contract import TOOL_CALL_ID_PATTERN
+
+_SAFE_ID = re.compile(TOOL_CALL_ID_PATTERN)
+_UNSAFE_NAME = re.compile(r"[^A-Za-z0-9_.\-]")
+MAX_NAME_CHARS = 64
+
+
+async def model_step(state: DiagnosisState, run: NodeRun) -> NodeResult:
+    """Ask the model once, within the budget; its answer decides where the graph goes (R37, R72, R77, R117)."""
+    tracker = load_tracker(state)
+    turn = state["turn"] + 1
+    base: dict[str, Any] = {"turn": turn, "requested": [], "call": None, "rejection": None}
+    ended = run.ended_on_entry()
+    if ended is not None:
+        return NodeResult(_ended(base, ended), f"Did not ask the model: the run is {ended.cause.value.lower()}.")
+    task = ModelTask(
+        component=Component.DIAGNOSIS_AGENT,
+        messages=_conversation(state, run),
+        tools=tuple(run.resources.tools.values()),
+        output=DiagnosisDraft,
+    )
+    outcome = await call_model(run, task, load_budget(state), load_ledger(state))
+    base |= outcome.accounts()
+    if not await run.still_active():
+        return _late(base, outcome)
+    if outcome.reply is None:
+        return _without_reply(base, outcome, tracker)
+    return _with_reply(state, base, outcome, outcome.reply, turn)
+
+
+def _conversation(state: DiagnosisState, run: NodeRun) -> list[BaseMessage]:
+    system = SystemMessage(content=prompt("diagnosis", run.run.language))
+    return [system, *previous_turn_message(state.get("previous_turn"), run.run.language), *state["messages"]]
+
+
+def _ended(base: dict[str, Any], end: CollectionEnd) -> dict[str, Any]:
+    return {**base, "ended": end.model_dump(mode="json")}
+
+
+def _late(base: dict[str, Any], outcome: ModelCallOutcome) -> NodeResult:
+    from graph.contract import TraceEventType
+    from nodes.events import event
+
+    return NodeResult(
+        _ended(base, CollectionEnd(cause=EndCause.CANCELLED)),
+        "The run was cancelled while the model answered: its answer is dropped.",
+        events=[*outcome.events, event(TraceEventType.LATE_RESULT_DROPPED, stage="model")],
+        archive=outcome.archive,
+    )
+
+
+def _without_reply(base: dict[str, Any], outcome: ModelCallOutcome, tracker: DiagnosisProgressTracker) -> NodeResult:
+    if outcome.crossed is not None:
+        stopped = tracker.stopped(DiagnosisStopReason.BUDGET_LIMIT_REACHED)
+        end = CollectionEnd(cause=EndCause.BUDGET, dimension=outcome.crossed)
+        update = _ended(base, end) | tracker_update(tracker, stopped)
+        step = f"Did not ask the model again: the budget of {outcome.crossed.value} is used up."
+        return NodeResult(update, step, [*outcome.events, *saturation(tracker, stopped)], archive=outcome.archive)
+    failure = outcome.failure.value if outcome.failure else "UNKNOWN"
+    row = AgentStepRow(outcome.round_, "failed", (), None)
+    end = CollectionEnd(cause=EndCause.FAULT, fault=f"MODEL_{failure}")
+    return NodeResult(
+        _ended(base, end), f"The model could not be reached: {failure}.", outcome.events, [row], outcome.archive
+    )
+
+
+def _with_reply(
+    state: DiagnosisState, base: dict[str, Any], outcome: ModelCallOutcome, reply: ModelReply, turn: int
+) -> NodeResult:
+    tokens = reply.usage.total_tokens if reply.usage else None
+    if reply.calls:
+        problem = not _ids_are_sound(reply, _known_ids(state["messages"]))
+        ids = () if problem else tuple(call.tool_call_id for call in reply.calls)
+        if problem:
+            update, step = _output_failed(base, AgentOutputFailure.INVALID_TOOL_CALL_ID, 0)
+        else:
+            update, step = _requested(base, reply, turn)
+    else:
+        ids = ()
+        update, step = _final_text(base, reply, turn)
+    kind = "tool_calls" if ids else ("draft" if update.get("draft") else "output_failure")
+    row = AgentStepRow(outcome.round_, kind, ids, tokens)
+    return NodeResult(update, step, outcome.events, [row], outcome.archive)
+
+
+def _requested(base: dict[str, Any], reply: ModelReply, turn: int) -> tuple[dict[str, Any], str]:
+    calls = [
+        RequestedCall(tool_call_id=call.tool_call_id, tool_name=_safe_name(call.tool_name), arguments=call.arguments)
+        for call in reply.calls
+    ]
+    update = {
+        **base,
+        "messages": [_with_id(reply.message, turn)],
+        "requested": [call.model_dump(mode="json") for call in calls],
+    }
+    names = ", ".join(call.tool_name for call in calls[:3])
+    return update, f"The model asked for {len(calls)} tool call{'s' * (len(calls) > 1)}: {names}."
+
+
+def _final_text(base: dict[str, Any], reply: ModelReply, turn: int) -> tuple[dict[str, Any], str]:
+    parsed = parse_draft(reply.text)
+    if isinstance(parsed, AgentOutputFailure):
+        # The illegal text is discarded here and enters neither the state nor the trace (R77, R79).
+        return _output_failed(base, parsed, len(reply.text.encode("utf-8", "surrogatepass")))
+    update = _ended(base, CollectionEnd(cause=EndCause.DRAFT))
+    update |= {"messages": [_with_id(reply.message, turn)], "draft": parsed.model_dump(mode="json")}
+    what = "a conclusion" if parsed.conclusion else "no conclusion"
+    return update, f"The model wrote a draft with {what} and {len(parsed.analyses)} analyses."
+
+
+def _output_failed(base: dict[str, Any], failure: AgentOutputFailure, size: int) -> tuple[dict[str, Any], str]:
+    update = _ended(base, CollectionEnd(cause=EndCause.OUTPUT_FAILURE))
+    update["output_failure"] = {"failure": failure.value, "output_bytes": size}
+    return update, f"The model's output was discarded: {failure.value}."
+
+
+def _ids_are_sound(reply: ModelReply, known: set[str]) -> bool:
+    ids = [call.tool_call_id for call in reply.calls]
+    return all(_SAFE_ID.fullmatch(i) for i in ids) and len(set(ids)) == len(ids) and known.isdisjoint(ids)
+
+
+def _known_ids(messages: list[BaseMessage]) -> set[str]:
+    return {
+        call["id"] or ""
+        for message in messages
+        if isinstance(message, AIMessage)
+        for call in [*message.tool_calls, *message.invalid_tool_calls]
+    }
+
+
+def _safe_name(name: str) -> str:
+    return _UNSAFE_NAME.sub("_", name)[:MAX_NAME_CHARS] or "_"
+
+
+def _with_id(message: AIMessage, turn: int) -> AIMessage:
+    return message.model_copy(update={"id": f"turn-{turn}"})

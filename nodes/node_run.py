@@ -1,0 +1,82 @@
+"""What one execution of one node works with, and what it returns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from graph.context import DiagnosisContext
+from graph.contract import RunState, TraceEvent
+from nodes.contract import CollectionEnd, EndCause, RunSettings
+from nodes.ports import AgentStepRow, ArchiveEntry, Clock, ModelClient, Resources, RunRecord
+
+ACTIVE = frozenset({RunState.CREATED, RunState.RUNNING})
+
+
+class RecordingClock:
+    """A clock that keeps what it told, so that the archive can give a replay the same readings (R67)."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self.readings: list[float] = []
+
+    def now(self) -> float:
+        """Seconds since the epoch."""
+        value = self._clock.now()
+        self.readings.append(value)
+        return value
+
+
+@dataclass(frozen=True, slots=True)
+class NodeResult:
+    """A node's answer: the update of the state, one sentence for whoever steps through, and what to write down."""
+
+    update: dict[str, Any]
+    step: str
+    events: Sequence[TraceEvent] = ()
+    steps: Sequence[AgentStepRow] = ()
+    archive: Sequence[ArchiveEntry] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRun:
+    """The world as one node execution sees it. `record` is the Run when the node was entered, None before it exists."""
+
+    resources: Resources
+    settings: RunSettings | None
+    record: RunRecord | None
+    execution_id: str | None
+    context: DiagnosisContext
+    clock: RecordingClock
+    new_ids: list[str] = field(default_factory=list)
+
+    @property
+    def run(self) -> RunSettings:
+        """Settings of the Run; only `start_run` runs without one."""
+        if self.settings is None:
+            raise ValueError("the run has not been started")
+        return self.settings
+
+    def new_id(self) -> str:
+        """Return a fresh id and remember it for the archive."""
+        value = self.resources.ids.new_id()
+        self.new_ids.append(value)
+        return value
+
+    def model(self) -> ModelClient:
+        """Return the model client this Run uses."""
+        return self.resources.models.client(self.run.model)
+
+    def ended_on_entry(self) -> CollectionEnd | None:
+        """Refuse to go on when the Run is cancelled or out of time (R3, R119)."""
+        if self.record is not None and self.record.internal_state not in ACTIVE:
+            return CollectionEnd(cause=EndCause.CANCELLED)
+        if self.clock.now() - self.run.started_at >= self.resources.run_timeout_seconds:
+            return CollectionEnd(cause=EndCause.TIMED_OUT)
+        return None
+
+    async def still_active(self) -> bool:
+        """Ask the run store again after a slow call: a late result of a cancelled Run is dropped (R120)."""
+        record = await self.resources.runs.get(self.run.run_id)
+        return record is None or record.internal_state in ACTIVE

@@ -1,0 +1,165 @@
+"""Node `project_observation`: step 6 of the fixed order: index, gain by the harness, the model's view (R37, R50-R56)."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from graph.contract import RequestErrorCode, TraceEvent, TraceEventType
+from graph.state import DiagnosisState, load_budget, load_tracker, tracker_update
+from graph.tracker import CompletedCall, DiagnosisProgressTracker
+from nodes.answering import answer_update, others_rejected
+from nodes.contract import CallInHand, CollectionEnd, EndCause, Rejection
+from nodes.events import event, gain_events
+from nodes.messages import error_observation
+from nodes.node_run import NodeResult, NodeRun
+from nodes.progress_rules import judge_result
+from tools.canonical.store import CanonicalStoreUnavailable, canonical_key
+from tools.contract import (
+    CanonicalRecord,
+    ControlView,
+    EvidenceStatus,
+    InvocationStatus,
+    ToolErrorCode,
+)
+from tools.evidence_tool import EvidenceTool, ObservationContractViolation
+
+
+async def project_observation(state: DiagnosisState, run: NodeRun) -> NodeResult:
+    """Project the finished record into the control view and the whitelisted observation."""
+    before = load_tracker(state)
+    call = CallInHand.model_validate(state["call"])
+    tool = run.resources.tools[call.tool_name]
+    record = await _record(run, call)
+    if record is None or record.status is InvocationStatus.PROJECTING:
+        return _unavailable(before, call, run)
+    completed = CompletedCall(
+        tool_call_id=call.tool_call_id,
+        tool_name=call.tool_name,
+        canonical_key=canonical_key(run.run.run_id, call.tool_call_id),
+    )
+    indexed, _ = judge_result(before, completed, record.scope.key, EvidenceStatus.ERROR)
+    if record.error_code is ToolErrorCode.OBSERVATION_CONTRACT_VIOLATION:
+        return _violated(before, indexed, call, record)
+    if record.status is InvocationStatus.ERROR or record.agent_result is None:
+        return _error(state, before, indexed, call, record, run)
+    try:
+        control = tool.control(record.agent_result, record.scope)
+        observation = tool.observe(call.tool_call_id, record.scope, record.agent_result)
+    except ObservationContractViolation:
+        rejected = record.model_copy(
+            update={
+                "status": InvocationStatus.ERROR,
+                "evidence_status": EvidenceStatus.ERROR,
+                "error_code": ToolErrorCode.OBSERVATION_CONTRACT_VIOLATION,
+                "agent_result": None,
+            }
+        )
+        await run.resources.canonical.reject(rejected)
+        return _violated(before, indexed, call, rejected)
+    return _projected(state, run, tool, before, completed, call, control, observation)
+
+
+def _projected(
+    state: DiagnosisState,
+    run: NodeRun,
+    tool: EvidenceTool,
+    before: DiagnosisProgressTracker,
+    completed: CompletedCall,
+    call: CallInHand,
+    control: ControlView,
+    observation: dict[str, Any],
+) -> NodeResult:
+    after, gains = judge_result(before, completed, control.scope.key, control.evidence_status or EvidenceStatus.ERROR)
+    events = [_completed_event(call, control), *gain_events(gains)]
+    if control.evidence_status is EvidenceStatus.NO_EVIDENCE:
+        step = f"{tool.name} found nothing: counted as no gain ({after.consecutive_no_gain} in a row)."
+    else:
+        step = f"{tool.name} returned {control.returned_count} items; the model must say whether they taught anything."
+    return _answered(state, run, before, after, call, observation, events, step)
+
+
+def _answered(
+    state: DiagnosisState,
+    run: NodeRun,
+    before: DiagnosisProgressTracker,
+    after: DiagnosisProgressTracker,
+    call: CallInHand,
+    observation: dict[str, Any],
+    events: list[TraceEvent],
+    step: str,
+) -> NodeResult:
+    size = len(json.dumps(observation, ensure_ascii=False, separators=(",", ":")).encode())
+    budget = load_budget(state).with_observation(size).model_dump(mode="json")
+    if after.saturated:
+        prepared = call.model_copy(update={"observation": observation})
+        update = {"call": prepared.model_dump(mode="json"), "budget": budget, **tracker_update(before, after)}
+        return NodeResult(update, f"{step} Collection is saturated.", events)
+    final = after.with_answered(call.tool_call_id)
+    update = answer_update(state, final, call, observation) | {"budget": budget} | tracker_update(before, final)
+    return NodeResult(update, step, [*events, *others_rejected(state, call, final, frozenset(run.resources.tools))])
+
+
+def _error(
+    state: DiagnosisState,
+    before: DiagnosisProgressTracker,
+    indexed: DiagnosisProgressTracker,
+    call: CallInHand,
+    record: CanonicalRecord,
+    run: NodeRun,
+) -> NodeResult:
+    code = record.error_code or ToolErrorCode.BACKEND_ERROR
+    observation = error_observation(call.tool_call_id, code, run.run.language)
+    completed = _error_event(call, record, code)
+    step = f"{call.tool_name} failed ({code.value}): no gain and no loss."
+    return _answered(state, run, before, indexed, call, observation, [completed], step)
+
+
+def _violated(
+    before: DiagnosisProgressTracker, after: DiagnosisProgressTracker, call: CallInHand, record: CanonicalRecord
+) -> NodeResult:
+    rejection = Rejection(error_code=RequestErrorCode.OBSERVATION_CONTRACT_VIOLATION)
+    update = {"rejection": rejection.model_dump(mode="json"), **tracker_update(before, after)}
+    completed = _error_event(call, record, ToolErrorCode.OBSERVATION_CONTRACT_VIOLATION)
+    return NodeResult(update, f"The result of {call.tool_name} breaks its contract and is withheld.", [completed])
+
+
+def _unavailable(before: DiagnosisProgressTracker, call: CallInHand, run: NodeRun) -> NodeResult:
+    # The result is gone between two steps: answered like an ERROR, nothing is made up (R65).
+    ended = CollectionEnd(cause=EndCause.FAULT, fault="CANONICAL_STORE")
+    rejection = Rejection(error_code=RequestErrorCode.OBSERVATION_CONTRACT_VIOLATION)
+    update = {"ended": ended.model_dump(mode="json"), "rejection": rejection.model_dump(mode="json")}
+    return NodeResult(update, f"The record of {call.tool_name} is not available any more.")
+
+
+async def _record(run: NodeRun, call: CallInHand) -> CanonicalRecord | None:
+    try:
+        return await run.resources.canonical.get(run.run.run_id, call.tool_call_id)
+    except CanonicalStoreUnavailable:
+        return None
+
+
+def _completed_event(call: CallInHand, control: ControlView) -> TraceEvent:
+    return event(
+        TraceEventType.TOOL_CALL_COMPLETED,
+        tool_call_id=call.tool_call_id,
+        tool_name=call.tool_name,
+        scope_summary=control.scope.summary,
+        scope_hash=control.scope.key,
+        evidence_status=control.evidence_status.value if control.evidence_status else None,
+        returned_count=control.returned_count,
+        truncated=control.truncated,
+        relevance_level=control.relevance_level.value if control.relevance_level else None,
+    )
+
+
+def _error_event(call: CallInHand, record: CanonicalRecord, code: ToolErrorCode) -> TraceEvent:
+    return event(
+        TraceEventType.TOOL_CALL_COMPLETED,
+        tool_call_id=call.tool_call_id,
+        tool_name=call.tool_name,
+        scope_summary=record.scope.summary,
+        scope_hash=record.scope.key,
+        evidence_status=EvidenceStatus.ERROR.value,
+        error_code=code.value,
+    )

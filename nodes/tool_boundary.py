@@ -1,0 +1,76 @@
+"""The tool boundary: PROJECTING, run within the tool's own time, READY or ERROR (R48, R69, R70)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any
+
+from nodes.contract import CallInHand, RunSettings
+from nodes.ports import Clock
+from tools.canonical.store import CanonicalStore, CanonicalStoreUnavailable
+from tools.contract import CanonicalRecord, EvidenceStatus, InvocationStatus, ToolErrorCode
+from tools.envelope_protocol import check_input
+from tools.evidence_tool import CallContext, EvidenceTool, ObservationContractViolation, ToolFailure, ToolOutcome
+
+logger = logging.getLogger("superbiz.tools")
+
+
+async def execute(
+    tool: EvidenceTool, call: CallInHand, settings: RunSettings, store: CanonicalStore, clock: Clock
+) -> CanonicalRecord:
+    """Execute one call and return its finished record. Raises CanonicalStoreUnavailable, CanonicalRecordTooLarge."""
+    assert call.scope is not None
+    assert call.input is not None
+    begun = await store.begin(
+        CanonicalRecord(
+            run_id=settings.run_id,
+            tool_call_id=call.tool_call_id,
+            tool_name=tool.name,
+            status=InvocationStatus.PROJECTING,
+            scope=call.scope,
+            request=call.input,
+            created_at=clock.now(),
+        )
+    )
+    if begun.status is not InvocationStatus.PROJECTING:
+        return begun
+    finished = await _finished(tool, begun, settings, clock)
+    if not await store.finish(finished):
+        # The record expired or was replaced while the tool ran: there is no truth to cite.
+        raise CanonicalStoreUnavailable
+    return finished
+
+
+async def _finished(tool: EvidenceTool, begun: CanonicalRecord, settings: RunSettings, clock: Clock) -> CanonicalRecord:
+    changes: dict[str, Any]
+    try:
+        outcome = await _run(tool, begun, settings)
+        changes = {
+            "status": InvocationStatus.READY,
+            "evidence_status": outcome.evidence_status,
+            "raw_response": outcome.raw_response,
+            "agent_result": outcome.agent_result,
+        }
+    except ToolFailure as failure:
+        changes = _error(failure.code)
+    except ObservationContractViolation:
+        changes = _error(ToolErrorCode.OBSERVATION_CONTRACT_VIOLATION)
+    except TimeoutError:
+        changes = _error(ToolErrorCode.TOOL_TIMEOUT)
+    except Exception as error:
+        # A backend's bug is a failed tool, not a lost run; only the type is logged, texts may hold secrets.
+        logger.error("tool %s failed unexpectedly: %s", tool.name, type(error).__name__)
+        changes = _error(ToolErrorCode.BACKEND_ERROR)
+    return CanonicalRecord.model_validate({**begun.model_dump(), **changes, "completed_at": clock.now()})
+
+
+async def _run(tool: EvidenceTool, begun: CanonicalRecord, settings: RunSettings) -> ToolOutcome:
+    request = check_input(begun.request, tool.envelope)
+    context = CallContext(now=settings.now, at_given=settings.at_given, deadline_seconds=tool.timeout_seconds)
+    async with asyncio.timeout(tool.timeout_seconds + 1):
+        return await tool.run(request, context)  # type: ignore[arg-type]
+
+
+def _error(code: ToolErrorCode) -> dict[str, Any]:
+    return {"status": InvocationStatus.ERROR, "evidence_status": EvidenceStatus.ERROR, "error_code": code}

@@ -1,0 +1,1 @@
+"""Models behind `ModelClient`: the OpenAI-compatible adapter, provider profiles, the factory of configured names."""

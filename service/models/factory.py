@@ -1,0 +1,114 @@
+"""Which model a name stands for: `offline`, or `openai:NAME` at an OpenAI-compatible endpoint."""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from urllib.parse import urlsplit
+
+from pydantic import SecretStr
+
+from nodes.ports import ModelClient
+from service.models.profile import resolve
+
+OFFLINE = "offline"
+_LIVE = re.compile(r"^openai:([A-Za-z0-9][A-Za-z0-9_.:/@\-]{0,127})$")
+_KEY = re.compile(r"^[\x21-\x7e]{1,4096}$")
+_ALLOWED = "allowed: offline, or openai:NAME with NAME of letters, digits and _.:/@- (at most 128 characters)"
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSettings:
+    """Model configuration. `api_key` is shown nowhere; `profile` None means: guess from the endpoint."""
+
+    model: str = OFFLINE
+    base_url: str | None = None
+    api_key: SecretStr | None = field(default=None, repr=False)
+    profile: str | None = None
+
+    @classmethod
+    def from_env(cls, environ: Mapping[str, str]) -> ModelSettings:
+        """Read SUPERBIZ_MODEL, OPENAI_BASE_URL, OPENAI_API_KEY and SUPERBIZ_MODEL_PROFILE; empty means unset."""
+        values = {name: environ.get(name, "").strip() for name in _VARIABLES}
+        key = values["OPENAI_API_KEY"]
+        return cls(
+            model=values["SUPERBIZ_MODEL"] or OFFLINE,
+            base_url=values["OPENAI_BASE_URL"] or None,
+            api_key=SecretStr(key) if key else None,
+            profile=values["SUPERBIZ_MODEL_PROFILE"] or None,
+        )
+
+
+_VARIABLES = ("SUPERBIZ_MODEL", "OPENAI_BASE_URL", "OPENAI_API_KEY", "SUPERBIZ_MODEL_PROFILE")
+
+
+class SettingsModelFactory:
+    """`ModelFactory` from settings; clients are built once per name."""
+
+    def __init__(
+        self,
+        settings: ModelSettings,
+        offline: ModelClient,
+        new_id: Callable[[], str] = lambda: str(uuid.uuid4()),
+    ) -> None:
+        self._settings = settings
+        self._offline = offline
+        self._new_id = new_id
+        self._clients: dict[str, ModelClient] = {}
+
+    def client(self, name: str | None) -> ModelClient:
+        """Return the client of `name`, None meaning the configured default.
+
+        Raises:
+            ValueError: no such model, or the settings of a live one are unusable; names the setting, never its value.
+        """
+        wanted = name or self._settings.model
+        if wanted == OFFLINE:
+            return self._offline
+        if wanted not in self._clients:
+            self._clients[wanted] = self._build(wanted)
+        return self._clients[wanted]
+
+    def _build(self, name: str) -> ModelClient:
+        match = _LIVE.match(name)
+        if match is None:
+            raise ValueError(f"SUPERBIZ_MODEL: unknown model; {_ALLOWED}")
+        settings = self._settings
+        key = _checked_key(settings.api_key)
+        base_url = _checked_url(settings.base_url)
+        profile = resolve(match[1], base_url, settings.profile)
+        # Imported here: offline commands need not wait for the provider's SDK.
+        from service.models.chat import build_chat
+        from service.models.client import ChatModelClient
+
+        return ChatModelClient(name, build_chat(match[1], base_url, key, profile), profile, self._new_id)
+
+
+def _checked_key(key: SecretStr | None) -> SecretStr:
+    if key is None:
+        raise ValueError(
+            "OPENAI_API_KEY: missing; a live model needs it (any word for a server that asks for none), "
+            "or set SUPERBIZ_MODEL=offline"
+        )
+    if not _KEY.match(key.get_secret_value()):
+        raise ValueError("OPENAI_API_KEY: not usable; allowed: visible ASCII characters without spaces")
+    return key
+
+
+def _checked_url(url: str | None) -> str | None:
+    if url is None:
+        return None
+    try:
+        parts = urlsplit(url)
+        usable = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        usable = False
+    if not usable or parts.username or parts.password or parts.query or parts.fragment or len(url) > 2048:
+        raise ValueError(
+            "OPENAI_BASE_URL: not usable; allowed: http:// or https:// with host and path, "
+            "without user, password, query or fragment"
+        )
+    return url
+

@@ -1,0 +1,152 @@
+"""Settings from the environment, prefix `SUPERBIZ_`: the one place that holds values an operator may change (R155)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, SecretStr, StringConstraints, ValidationError, field_validator, model_validator
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from service.store.engine import DatabaseUrlError, database_url, sqlite_url
+from tools.catalog import Catalog
+
+PREFIX = "SUPERBIZ_"
+OFFLINE = "offline"
+DATABASE_FILE = "superbiz.db"
+_MAX_MESSAGE_CHARS = 300
+
+
+class SettingsError(Exception):
+    """The settings cannot be used; one bounded line names each variable and what is allowed, never a value."""
+
+
+def env_name(field: str) -> str:
+    """Return the environment variable of a settings field."""
+    return PREFIX + field.upper()
+
+
+class Settings(BaseSettings):
+    """Everything that may be configured, with its bounds. Use `load_settings`, whose errors are made for people."""
+
+    model_config = SettingsConfigDict(
+        env_prefix=PREFIX, env_ignore_empty=True, frozen=True, extra="forbid", hide_input_in_errors=True
+    )
+
+    catalog: Path = Field(default=Path("superbiz.toml"), description="Catalogue of topics, datasources, knowledge.")
+    home: Path = Field(default=Path(".superbiz"), description="Folder of the database and the knowledge index.")
+    database_url: SecretStr | None = Field(default=None, description="Default: an SQLite file in the home folder.")
+    redis_url: SecretStr | None = Field(default=None, description="Canonical store; default: the database.")
+    model: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.:/@+\-]{0,127}$")] = OFFLINE
+    api_key: SecretStr | None = Field(default=None, description="Key of the model's provider; needed in live mode.")
+    base_url: str | None = Field(default=None, pattern=r"^https?://\S{1,500}$", description="Endpoint of the provider.")
+    language: Literal["zh", "en"] = "zh"
+
+    no_gain_threshold: int = Field(default=3, ge=1, le=100, description="R2: results without gain until it stops.")
+    protocol_violation_threshold: int = Field(default=2, ge=2, le=100, description="R2: the first is repairable.")
+
+    budget_model_calls: int = Field(default=24, ge=1, le=1000, description="R117")
+    budget_tool_calls: int = Field(default=16, ge=1, le=1000, description="R117")
+    budget_tokens: int = Field(default=400_000, ge=1, le=1_000_000_000, description="R117")
+    budget_observation_bytes: int = Field(default=131_072, ge=8192, le=1_000_000_000, description="R117")
+    budget_wall_seconds: float = Field(default=240.0, gt=0, le=86_400, description="R117")
+    reserve_model_calls: int = Field(default=3, ge=0, description="R117: kept for the guards.")
+    reserve_tokens: int = Field(default=60_000, ge=0, description="R117: kept for the guards.")
+    reserve_seconds: float = Field(default=45.0, ge=0, description="R117: kept for the guards.")
+
+    run_timeout_seconds: float = Field(default=300.0, gt=0, le=86_400, description="R67")
+    canonical_ttl_seconds: float = Field(default=3600.0, gt=0, le=31_536_000, description="R67")
+    archive_days: float = Field(default=30.0, gt=0, le=3650, description="R67")
+
+    @field_validator("catalog", "home")
+    @classmethod
+    def _expand_home(cls, value: Path) -> Path:
+        return value.expanduser()
+
+    @field_validator("database_url")
+    @classmethod
+    def _known_database(cls, value: SecretStr | None) -> SecretStr | None:
+        if value is not None:
+            try:
+                database_url(value.get_secret_value())
+            except DatabaseUrlError as error:
+                raise ValueError(str(error).removeprefix(f"{env_name('database_url')}: ")) from None
+        return value
+
+    @field_validator("redis_url")
+    @classmethod
+    def _redis_scheme(cls, value: SecretStr | None) -> SecretStr | None:
+        if value is not None and not value.get_secret_value().startswith(("redis://", "rediss://", "unix://")):
+            raise ValueError("allowed schemes are redis, rediss, unix")
+        return value
+
+    @model_validator(mode="after")
+    def _fit_together(self) -> Settings:
+        """Refuse values that contradict each other (R67, R117, R141)."""
+        faults = [
+            f"{env_name(low)} must be less than {env_name(high)}"
+            for low, high in (
+                ("run_timeout_seconds", "canonical_ttl_seconds"),
+                ("budget_wall_seconds", "run_timeout_seconds"),
+                ("reserve_model_calls", "budget_model_calls"),
+                ("reserve_tokens", "budget_tokens"),
+                ("reserve_seconds", "budget_wall_seconds"),
+            )
+            if getattr(self, low) >= getattr(self, high)
+        ]
+        if faults:
+            raise ValueError("; ".join(faults))
+        return self
+
+    @property
+    def is_live(self) -> bool:
+        """True when a real model is configured; secrets are then required (R127)."""
+        return self.model != OFFLINE
+
+    def resolved_database_url(self) -> str:
+        """Return the database URL in clear, for the engine alone."""
+        if self.database_url is not None:
+            return self.database_url.get_secret_value()
+        return sqlite_url(self.home / DATABASE_FILE)
+
+
+def load_settings(**overrides: Any) -> Settings:
+    """Read the environment; `overrides` (e.g. from the command line) win. Raises SettingsError."""
+    try:
+        return Settings(**overrides)
+    except ValidationError as error:
+        raise SettingsError(_explain(error)) from None
+
+
+def missing_secrets(settings: Settings, catalog: Catalog, environ: Mapping[str, str]) -> tuple[str, ...]:
+    """Name the variables whose secrets this configuration needs and does not have. Pure."""
+    names = [env_name("api_key")] if settings.is_live and not _is_set(settings.api_key) else []
+    names += [
+        source.dsn_env
+        for source in catalog.datasources
+        if source.dsn_env is not None and not environ.get(source.dsn_env, "").strip()
+    ]
+    return tuple(dict.fromkeys(names))
+
+
+def require_secrets(settings: Settings, catalog: Catalog, environ: Mapping[str, str]) -> None:
+    """Refuse to start without the secrets the configuration needs (R127). Raises SettingsError naming the variables."""
+    missing = missing_secrets(settings, catalog, environ)
+    if missing:
+        raise SettingsError(f"not set: {', '.join(missing)}; needed by the configured model and datasources")
+
+
+def _is_set(secret: SecretStr | None) -> bool:
+    return secret is not None and bool(secret.get_secret_value().strip())
+
+
+def _explain(error: ValidationError) -> str:
+    """Turn a validation error into one line without values."""
+    lines = []
+    for fault in error.errors(include_url=False, include_context=False, include_input=False):
+        message = fault["msg"].removeprefix("Value error, ")
+        name = str(fault["loc"][0]) if fault["loc"] else ""
+        known = env_name(name) if name in Settings.model_fields else name[:64]
+        lines.append(f"{known}: {message[:_MAX_MESSAGE_CHARS]}" if known else message)
+    return "; ".join(lines)[: 4 * _MAX_MESSAGE_CHARS]

@@ -1,0 +1,1 @@
+"""Durable Runs, trace, agent steps and archive."""

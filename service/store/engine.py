@@ -1,0 +1,128 @@
+"""The database engine: an SQLite file by default, PostgreSQL by URL. Nothing here blocks the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import MetaData, event, text
+from sqlalchemy.engine import URL, make_url
+from sqlalchemy.exc import ArgumentError, DBAPIError
+from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+from sqlalchemy.schema import CreateIndex, CreateTable
+from sqlmodel import SQLModel
+
+import service.store.models  # noqa: F401  (registers the tables)
+from tools.canonical.sql import canonical_metadata
+
+BUSY_TIMEOUT_SECONDS = 15.0
+"""How long a connection waits for another writer of the same SQLite file."""
+
+_DRIVERS = {
+    "sqlite": "sqlite+aiosqlite",
+    "sqlite+aiosqlite": "sqlite+aiosqlite",
+    "postgres": "postgresql+psycopg",
+    "postgresql": "postgresql+psycopg",
+    "postgresql+psycopg": "postgresql+psycopg",
+    "postgresql+asyncpg": "postgresql+asyncpg",
+}
+_START_ATTEMPTS = 20
+_START_PAUSE_SECONDS = 0.05
+
+
+class DatabaseUrlError(Exception):
+    """The database URL cannot be used; the message says what is allowed, never the URL."""
+
+
+def sqlite_url(path: Path) -> str:
+    """Return the URL of an SQLite file."""
+    return URL.create("sqlite+aiosqlite", database=str(path.absolute())).render_as_string(hide_password=False)
+
+
+def database_url(url: str) -> URL:
+    """Parse a URL and give it the async driver. Raises DatabaseUrlError."""
+    try:
+        parsed = make_url(url)
+    except (ArgumentError, ValueError):
+        raise DatabaseUrlError("SUPERBIZ_DATABASE_URL: not a database URL such as sqlite:///runs.db") from None
+    driver = _DRIVERS.get(parsed.drivername)
+    if driver is None:
+        raise DatabaseUrlError(f"SUPERBIZ_DATABASE_URL: allowed schemes are {', '.join(sorted(_DRIVERS))}")
+    if driver.startswith("sqlite") and parsed.database in (None, "", ":memory:"):
+        raise DatabaseUrlError("SUPERBIZ_DATABASE_URL: SQLite needs a file; Runs must outlive the process")
+    return parsed.set(drivername=driver)
+
+
+async def open_database(url: str) -> AsyncEngine:
+    """Open the database, creating file and tables where they are missing. Safe when several processes start at once.
+
+    Raises DatabaseUrlError, OSError (folder or file not writable), SQLAlchemyError.
+    """
+    parsed = database_url(url)
+    is_sqlite = parsed.drivername.startswith("sqlite")
+    if is_sqlite and parsed.database is not None:
+        await asyncio.to_thread(_prepare_file, Path(parsed.database))
+    engine = _engine(parsed, is_sqlite)
+    try:
+        await _with_retries(engine, is_sqlite)
+    except BaseException:
+        await engine.dispose()
+        raise
+    return engine
+
+
+def _prepare_file(path: Path) -> None:
+    """Create folder and file readable by their owner alone; SQLite gives its side files the same mode."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+
+
+def _engine(url: URL, is_sqlite: bool) -> AsyncEngine:
+    """Build the engine. Parameters stay out of its errors, so that no question or result reaches a log that way."""
+    if not is_sqlite:
+        return create_async_engine(url, hide_parameters=True, pool_pre_ping=True)
+    engine = create_async_engine(url, hide_parameters=True, connect_args={"timeout": BUSY_TIMEOUT_SECONDS})
+    event.listen(engine.sync_engine, "connect", _set_pragmas)
+    return engine
+
+
+def _set_pragmas(connection: Any, _record: Any) -> None:
+    cursor = connection.cursor()
+    cursor.execute("PRAGMA synchronous=NORMAL")
+    cursor.execute("PRAGMA foreign_keys=ON")
+    cursor.close()
+
+
+async def _with_retries(engine: AsyncEngine, is_sqlite: bool) -> None:
+    """Create the tables; another process may be doing the same, and some databases then answer with an error."""
+    for attempt in range(1, _START_ATTEMPTS + 1):
+        try:
+            if is_sqlite:
+                await _use_wal(engine)
+            await create_tables(engine, (SQLModel.metadata, canonical_metadata))
+        except DBAPIError:
+            if attempt == _START_ATTEMPTS:
+                raise
+            await asyncio.sleep(_START_PAUSE_SECONDS)
+        else:
+            return
+
+
+async def _use_wal(engine: AsyncEngine) -> None:
+    """Switch the file to write-ahead logging; the mode stays with the file."""
+    async with engine.connect() as connection:
+        if (await connection.execute(text("PRAGMA journal_mode"))).scalar_one() != "wal":
+            await connection.execute(text("PRAGMA journal_mode=WAL"))
+
+
+async def create_tables(engine: AsyncEngine, metadatas: Sequence[MetaData]) -> None:
+    """Create what is missing, leave what exists."""
+    async with engine.begin() as connection:
+        for metadata in metadatas:
+            for table in metadata.sorted_tables:
+                await connection.execute(CreateTable(table, if_not_exists=True))
+                for index in sorted(table.indexes, key=lambda item: str(item.name)):
+                    await connection.execute(CreateIndex(index, if_not_exists=True))

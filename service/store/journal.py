@@ -1,0 +1,175 @@
+"""Trace, agent steps and archive in SQL: one transaction per batch, numbered without gaps (R67, R103-R108, R114)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import Table, delete, func, insert, select, update
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+from sqlmodel import SQLModel
+
+from graph.contract import TraceEventType
+from nodes.ports import AgentStepRow, ArchiveEntry, Clock, JournalBatch
+from service.store import models
+from service.store.rows import DEFAULT_ARCHIVE_DAYS, TraceRow, archive_cutoff
+from service.store.status import plain
+from service.store.whitelist import Admitted, admit, safe_code, safe_ids
+
+
+def _table(model: type[SQLModel]) -> Table:
+    return SQLModel.metadata.tables[str(model.__tablename__)]
+
+
+CURSOR = _table(models.JournalCursor)
+BATCH = _table(models.JournalBatchRow)
+EVENT = _table(models.DiagnosisTraceEvent)
+STEP = _table(models.AgentStep)
+ARCHIVE = _table(models.RunArchive)
+
+_ATTEMPTS = 5
+"""Tries of a batch whose Run's cursor another writer created at the same moment."""
+
+
+class SqlJournal:
+    """Journal over the tables of `models`. Methods raise SQLAlchemyError (without parameters) when it is out of reach.
+
+    `strict` makes a refused field raise TraceFieldRefused instead of being left out and counted.
+    """
+
+    def __init__(
+        self, engine: AsyncEngine, clock: Clock, *, archive_days: float = DEFAULT_ARCHIVE_DAYS, strict: bool = False
+    ) -> None:
+        self._engine = engine
+        self._clock = clock
+        self._archive_days = archive_days
+        self._strict = strict
+
+    async def write(self, batch: JournalBatch) -> None:
+        """Store the batch in one transaction; idempotent by (run_id, key)."""
+        events = [admit(event, strict=self._strict) for event in batch.events]
+        for attempt in range(1, _ATTEMPTS + 1):
+            try:
+                async with self._engine.begin() as connection:
+                    await _write(connection, batch, events)
+            except IntegrityError:
+                if attempt == _ATTEMPTS:
+                    raise
+            else:
+                return
+
+    async def trace(self, run_id: str, after: int = 0) -> tuple[TraceRow, ...]:
+        """Return the Run's events with `seq` greater than `after`, in order."""
+        statement = select(EVENT).where(EVENT.c.run_id == run_id, EVENT.c.seq > after).order_by(EVENT.c.seq)
+        return tuple(
+            TraceRow(row.seq, row.at, TraceEventType(row.type), row.fields, row.fields_refused)
+            for row in await self._rows(statement)
+        )
+
+    async def steps(self, run_id: str) -> tuple[AgentStepRow, ...]:
+        """Return the Diagnosis Agent's rounds in the order they were written (R114)."""
+        statement = select(STEP).where(STEP.c.run_id == run_id).order_by(STEP.c.position)
+        return tuple(
+            AgentStepRow(row.round, row.kind, tuple(row.tool_call_ids), row.token_count)
+            for row in await self._rows(statement)
+        )
+
+    async def archived(self, run_id: str, kind: str) -> Mapping[str, Mapping[str, Any]]:
+        """Return archived payloads of one kind by key; empty when none or expired."""
+        return {entry.key: entry.payload for entry in await self.archive(run_id) if entry.kind == kind}
+
+    async def archive(self, run_id: str) -> tuple[ArchiveEntry, ...]:
+        """Return everything archived of a Run, sorted by kind and key; empty when none or expired."""
+        newest = select(func.max(ARCHIVE.c.at)).where(ARCHIVE.c.run_id == run_id).scalar_subquery()
+        cutoff = archive_cutoff(self._clock.now(), self._archive_days)
+        rows = await self._rows(select(ARCHIVE).where(ARCHIVE.c.run_id == run_id, newest > cutoff))
+        entries = (ArchiveEntry(row.kind, row.key, row.payload) for row in rows)
+        return tuple(sorted(entries, key=lambda entry: (entry.kind, entry.key)))
+
+    async def purge(self, now: float) -> int:
+        """Delete the archives of Runs whose last entry is `archive_days` old; return how many entries went.
+
+        Runs, steps and trace stay: they hold no evidence text.
+        """
+        expired = (
+            select(ARCHIVE.c.run_id)
+            .group_by(ARCHIVE.c.run_id)
+            .having(func.max(ARCHIVE.c.at) <= archive_cutoff(now, self._archive_days))
+        )
+        async with self._engine.begin() as connection:
+            result = await connection.execute(delete(ARCHIVE).where(ARCHIVE.c.run_id.in_(expired)))
+        return result.rowcount
+
+    async def _rows(self, statement: Any) -> Sequence[Any]:
+        async with self._engine.connect() as connection:
+            return (await connection.execute(statement)).all()
+
+
+async def _write(connection: AsyncConnection, batch: JournalBatch, events: Sequence[Admitted]) -> None:
+    """Write a batch inside a transaction. The cursor comes first: whoever holds its row is alone with this Run."""
+    this_run = CURSOR.c.run_id == batch.run_id
+    touched = await connection.execute(update(CURSOR).where(this_run).values(last_seq=CURSOR.c.last_seq))
+    if touched.rowcount == 0:
+        await connection.execute(insert(CURSOR).values(run_id=batch.run_id, last_seq=0))
+    known = select(BATCH.c.key).where(BATCH.c.run_id == batch.run_id, BATCH.c.key == batch.key)
+    if (await connection.execute(known)).first() is not None:
+        return
+    await connection.execute(insert(BATCH).values(run_id=batch.run_id, key=batch.key, at=batch.at))
+    if events:
+        await _write_events(connection, batch, events)
+    if batch.steps:
+        await _write_steps(connection, batch)
+    if batch.archive:
+        await _write_archive(connection, batch)
+
+
+async def _write_events(connection: AsyncConnection, batch: JournalBatch, events: Sequence[Admitted]) -> None:
+    this_run = CURSOR.c.run_id == batch.run_id
+    last: int = (await connection.execute(select(CURSOR.c.last_seq).where(this_run))).scalar_one()
+    rows = [
+        {
+            "run_id": batch.run_id,
+            "seq": seq,
+            "type": event.type.value,
+            "at": batch.at,
+            "fields": dict(event.fields),
+            "fields_refused": event.fields_refused,
+        }
+        for seq, event in enumerate(events, start=last + 1)
+    ]
+    await connection.execute(insert(EVENT), rows)
+    await connection.execute(update(CURSOR).where(this_run).values(last_seq=last + len(rows)))
+
+
+async def _write_steps(connection: AsyncConnection, batch: JournalBatch) -> None:
+    newest = select(func.coalesce(func.max(STEP.c.position), 0)).where(STEP.c.run_id == batch.run_id)
+    last: int = (await connection.execute(newest)).scalar_one()
+    rows = [
+        {
+            "run_id": batch.run_id,
+            "position": position,
+            "round": step.round_,
+            "kind": safe_code(step.kind),
+            "tool_call_ids": list(safe_ids(step.tool_call_ids)),
+            "token_count": step.token_count,
+            "at": batch.at,
+        }
+        for position, step in enumerate(batch.steps, start=last + 1)
+    ]
+    await connection.execute(insert(STEP), rows)
+
+
+async def _write_archive(connection: AsyncConnection, batch: JournalBatch) -> None:
+    """Insert what is new; the first value of a (kind, key) stays, whoever writes it again."""
+    held = await connection.execute(select(ARCHIVE.c.kind, ARCHIVE.c.key).where(ARCHIVE.c.run_id == batch.run_id))
+    seen = {(row.kind, row.key) for row in held}
+    rows = []
+    for entry in batch.archive:
+        if (entry.kind, entry.key) in seen:
+            continue
+        seen.add((entry.kind, entry.key))
+        payload = plain(entry.payload) or {}
+        rows.append({"run_id": batch.run_id, "kind": entry.kind, "key": entry.key, "payload": payload, "at": batch.at})
+    if rows:
+        await connection.execute(insert(ARCHIVE), rows)

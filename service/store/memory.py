@@ -1,0 +1,207 @@
+"""Run store and journal in this process, with the semantics of the SQL ones: for tests, benches and replay."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from graph.contract import Intent, PublicStatus, RunState
+from nodes.ports import AgentStepRow, ArchiveEntry, Clock, JournalBatch, RunEnd, RunRecord
+from service.store.clock import SystemClock
+from service.store.rows import DEFAULT_ARCHIVE_DAYS, TraceRow, archive_cutoff
+from service.store.status import TERMINAL, leaving, plain, public_status, storable_text
+from service.store.whitelist import admit, safe_code, safe_ids
+
+
+def _detached(run: RunRecord) -> RunRecord:
+    return replace(
+        run,
+        query=storable_text(run.query),
+        published_result=plain(run.published_result),
+        fallback=plain(run.fallback),
+        usage=plain(run.usage) or {},
+    )
+
+
+class InMemoryRunStore:
+    """RunStore over a dict. No method awaits between check and write, so each is atomic within its event loop."""
+
+    def __init__(self) -> None:
+        self._runs: dict[str, RunRecord] = {}
+
+    async def create(self, run: RunRecord) -> bool:
+        """Insert; False when the run_id exists already."""
+        if run.run_id in self._runs:
+            return False
+        self._runs[run.run_id] = _detached(run)
+        return True
+
+    async def get(self, run_id: str) -> RunRecord | None:
+        """Return the Run or None."""
+        run = self._runs.get(run_id)
+        return _detached(run) if run else None
+
+    async def transition(
+        self, run_id: str, expected: frozenset[RunState], to: RunState, end: RunEnd | None = None
+    ) -> bool:
+        """Move the Run; False when its state is not among `expected` or already terminal (R8)."""
+        sources = leaving(expected, to, end)
+        run = self._runs.get(run_id)
+        if run is None or run.internal_state not in sources:
+            return False
+        lease_until = None if to in TERMINAL else run.lease_until
+        run = replace(run, internal_state=to, lease_until=lease_until)
+        if end is not None:
+            run = replace(run, **{name: getattr(end, name) for name in RunEnd.__dataclass_fields__})
+        self._runs[run_id] = _detached(run)
+        return True
+
+    async def take_lease(self, run_id: str, execution_id: str, now: float, lease_until: float, force: bool) -> bool:
+        """Make `execution_id` the Run's execution if the lease is its own, free, expired, or `force`."""
+        run = self._runs.get(run_id)
+        if run is None:
+            return False
+        free = run.execution_id in (None, execution_id) or run.lease_until is None or run.lease_until <= now
+        if not (force or free):
+            return False
+        self._runs[run_id] = replace(run, execution_id=execution_id, lease_until=lease_until)
+        return True
+
+    async def release_lease(self, run_id: str, execution_id: str) -> None:
+        """Give the lease back; nothing happens when another execution holds it."""
+        run = self._runs.get(run_id)
+        if run is not None and run.execution_id == execution_id:
+            self._runs[run_id] = replace(run, lease_until=None)
+
+    async def set_intent(self, run_id: str, intent: Intent) -> bool:
+        """Record what the router decided (R97, R98); False when the Run has ended or does not exist."""
+        run = self._runs.get(run_id)
+        if run is None or run.internal_state in TERMINAL:
+            return False
+        self._runs[run_id] = replace(run, intent=intent)
+        return True
+
+    async def runs(self, limit: int = 20, session_id: str | None = None) -> tuple[RunRecord, ...]:
+        """Return the latest Runs, newest first, of one session or of all."""
+        return self._latest(lambda run: session_id is None or run.session_id == session_id, limit)
+
+    async def previous_turn(self, session_id: str) -> RunRecord | None:
+        """Return the session's latest `DIAGNOSIS + SUCCESS` Run that published something (R99), fallbacks included."""
+        return _first(
+            self._latest(
+                lambda run: (
+                    run.session_id == session_id
+                    and run.intent is Intent.DIAGNOSIS
+                    and _status(run) is PublicStatus.SUCCESS
+                    and bool(run.published_result or run.fallback)
+                ),
+                1,
+            )
+        )
+
+    async def active(self, session_id: str) -> RunRecord | None:
+        """Return the session's latest Run that has not ended (R134)."""
+        return _first(
+            self._latest(lambda run: run.session_id == session_id and _status(run) is PublicStatus.RUNNING, 1)
+        )
+
+    async def abandoned(self, now: float, limit: int = 100) -> tuple[RunRecord, ...]:
+        """Return Runs that have not ended although their lease has: what a sweep marks (R94)."""
+        return self._latest(
+            lambda run: _status(run) is PublicStatus.RUNNING and run.lease_until is not None and run.lease_until <= now,
+            limit,
+        )
+
+    def _latest(self, wanted: Callable[[RunRecord], bool], limit: int) -> tuple[RunRecord, ...]:
+        found = sorted(
+            (run for run in self._runs.values() if wanted(run)),
+            key=lambda run: (run.created_at, run.run_id),
+            reverse=True,
+        )
+        return tuple(_detached(run) for run in found[:limit])
+
+
+def _status(run: RunRecord) -> PublicStatus:
+    return public_status(run.internal_state, run.release_outcome)
+
+
+def _first(runs: Iterable[RunRecord]) -> RunRecord | None:
+    return next(iter(runs), None)
+
+
+@dataclass(slots=True)
+class _RunJournal:
+    keys: set[str] = field(default_factory=set)
+    trace: list[TraceRow] = field(default_factory=list)
+    steps: list[AgentStepRow] = field(default_factory=list)
+    archive: dict[tuple[str, str], dict[str, Any]] = field(default_factory=dict)
+    archived_at: float = -math.inf
+
+
+class InMemoryJournal:
+    """Journal over a dict; strict by default, so that a test notices a field the whitelist does not know."""
+
+    def __init__(
+        self,
+        clock: Clock | None = None,
+        *,
+        archive_days: float = DEFAULT_ARCHIVE_DAYS,
+        strict: bool = True,
+    ) -> None:
+        self._clock = clock or SystemClock()
+        self._archive_days = archive_days
+        self._strict = strict
+        self._runs: dict[str, _RunJournal] = {}
+
+    async def write(self, batch: JournalBatch) -> None:
+        """Store the batch; idempotent by (run_id, key)."""
+        events = [admit(event, strict=self._strict) for event in batch.events]
+        archive = [((entry.kind, entry.key), plain(entry.payload) or {}) for entry in batch.archive]
+        run = self._runs.setdefault(batch.run_id, _RunJournal())
+        if batch.key in run.keys:
+            return
+        run.keys.add(batch.key)
+        for event in events:
+            fields = plain(event.fields) or {}
+            run.trace.append(TraceRow(len(run.trace) + 1, batch.at, event.type, fields, event.fields_refused))
+        for step in batch.steps:
+            run.steps.append(replace(step, kind=safe_code(step.kind), tool_call_ids=safe_ids(step.tool_call_ids)))
+        for key, payload in archive:
+            if key not in run.archive:
+                run.archive[key] = payload
+                run.archived_at = max(run.archived_at, batch.at)
+
+    async def trace(self, run_id: str, after: int = 0) -> tuple[TraceRow, ...]:
+        """Return the Run's events with `seq` greater than `after`, in order."""
+        run = self._runs.get(run_id)
+        return tuple(row for row in run.trace if row.seq > after) if run else ()
+
+    async def steps(self, run_id: str) -> tuple[AgentStepRow, ...]:
+        """Return the Diagnosis Agent's rounds in the order they were written (R114)."""
+        run = self._runs.get(run_id)
+        return tuple(run.steps) if run else ()
+
+    async def archived(self, run_id: str, kind: str) -> Mapping[str, Mapping[str, Any]]:
+        """Return archived payloads of one kind by key; empty when none or expired."""
+        return {entry.key: entry.payload for entry in await self.archive(run_id) if entry.kind == kind}
+
+    async def archive(self, run_id: str) -> tuple[ArchiveEntry, ...]:
+        """Return everything archived of a Run, sorted by kind and key; empty when none or expired."""
+        run = self._runs.get(run_id)
+        if run is None or run.archived_at <= archive_cutoff(self._clock.now(), self._archive_days):
+            return ()
+        return tuple(
+            ArchiveEntry(kind, key, plain(payload) or {}) for (kind, key), payload in sorted(run.archive.items())
+        )
+
+    async def purge(self, now: float) -> int:
+        """Delete the archives of Runs whose last entry is `archive_days` old; return how many entries went."""
+        gone = 0
+        for run in self._runs.values():
+            if run.archive and run.archived_at <= archive_cutoff(now, self._archive_days):
+                gone += len(run.archive)
+                run.archive.clear()
+                run.archived_at = -math.inf
+        return gone

@@ -1,0 +1,173 @@
+"""Runs in SQL: every transition is one conditional UPDATE, so exactly one of several writers wins (R8)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import Row, Table, Update, insert, select, update
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.ext.asyncio import AsyncEngine
+from sqlmodel import SQLModel
+
+from graph.contract import Intent, PublicStatus, RunState
+from nodes.ports import RunEnd, RunRecord
+from release.contract import ReleaseOutcome
+from service.store.models import DiagnosisRun
+from service.store.status import TERMINAL, leaving, plain, public_status, storable_text
+
+RUNS: Table = SQLModel.metadata.tables[str(DiagnosisRun.__tablename__)]
+
+
+class SqlRunStore:
+    """RunStore over the table `diagnosis_run`.
+
+    Methods raise SQLAlchemyError (without parameters in its text) when the database is out of reach.
+    """
+
+    def __init__(self, engine: AsyncEngine) -> None:
+        self._engine = engine
+
+    async def create(self, run: RunRecord) -> bool:
+        """Insert; False when the run_id exists already."""
+        try:
+            async with self._engine.begin() as connection:
+                await connection.execute(insert(RUNS).values(**_row_of(run)))
+        except IntegrityError:
+            return False
+        return True
+
+    async def get(self, run_id: str) -> RunRecord | None:
+        """Return the Run or None."""
+        rows = await self._select(RUNS.c.run_id == run_id, limit=1)
+        return rows[0] if rows else None
+
+    async def transition(
+        self, run_id: str, expected: frozenset[RunState], to: RunState, end: RunEnd | None = None
+    ) -> bool:
+        """Move the Run atomically; False when its state is not among `expected` or already terminal (R8)."""
+        sources = leaving(expected, to, end)
+        if not sources:
+            return False
+        outcome = end.release_outcome if end else ReleaseOutcome.NONE
+        values: dict[str, Any] = {"internal_state": to.value, "status": public_status(to, outcome).value}
+        if to in TERMINAL:
+            values["lease_until"] = None
+        if end is not None:
+            values |= _end_columns(end)
+        states = sorted(state.value for state in sources)
+        return await self._changes_one(
+            update(RUNS).where(RUNS.c.run_id == run_id, RUNS.c.internal_state.in_(states)).values(**values)
+        )
+
+    async def take_lease(self, run_id: str, execution_id: str, now: float, lease_until: float, force: bool) -> bool:
+        """Make `execution_id` the Run's execution if the lease is its own, free, expired, or `force`."""
+        statement = update(RUNS).where(RUNS.c.run_id == run_id)
+        if not force:
+            statement = statement.where(
+                (RUNS.c.execution_id == execution_id)
+                | RUNS.c.execution_id.is_(None)
+                | RUNS.c.lease_until.is_(None)
+                | (RUNS.c.lease_until <= now)
+            )
+        return await self._changes_one(statement.values(execution_id=execution_id, lease_until=lease_until))
+
+    async def release_lease(self, run_id: str, execution_id: str) -> None:
+        """Give the lease back; nothing happens when another execution holds it."""
+        await self._changes_one(
+            update(RUNS).where(RUNS.c.run_id == run_id, RUNS.c.execution_id == execution_id).values(lease_until=None)
+        )
+
+    async def set_intent(self, run_id: str, intent: Intent) -> bool:
+        """Record what the router decided (R97, R98); False when the Run has ended or does not exist."""
+        ended = sorted(state.value for state in TERMINAL)
+        return await self._changes_one(
+            update(RUNS).where(RUNS.c.run_id == run_id, RUNS.c.internal_state.not_in(ended)).values(intent=intent.value)
+        )
+
+    async def runs(self, limit: int = 20, session_id: str | None = None) -> tuple[RunRecord, ...]:
+        """Return the latest Runs, newest first, of one session or of all."""
+        condition = RUNS.c.session_id == session_id if session_id is not None else RUNS.c.run_id.is_not(None)
+        return await self._select(condition, limit=limit)
+
+    async def previous_turn(self, session_id: str) -> RunRecord | None:
+        """Return the session's latest `DIAGNOSIS + SUCCESS` Run that published something (R99), fallbacks included."""
+        rows = await self._select(
+            (RUNS.c.session_id == session_id)
+            & (RUNS.c.intent == Intent.DIAGNOSIS.value)
+            & (RUNS.c.status == PublicStatus.SUCCESS.value)
+            & RUNS.c.published.is_(True),
+            limit=1,
+        )
+        return rows[0] if rows else None
+
+    async def active(self, session_id: str) -> RunRecord | None:
+        """Return the session's latest Run that has not ended (R134)."""
+        rows = await self._select(
+            (RUNS.c.session_id == session_id) & (RUNS.c.status == PublicStatus.RUNNING.value), limit=1
+        )
+        return rows[0] if rows else None
+
+    async def abandoned(self, now: float, limit: int = 100) -> tuple[RunRecord, ...]:
+        """Return Runs that have not ended although their lease has: what a sweep marks (R94)."""
+        return await self._select(
+            (RUNS.c.status == PublicStatus.RUNNING.value) & (RUNS.c.lease_until <= now), limit=limit
+        )
+
+    async def _select(self, condition: Any, limit: int) -> tuple[RunRecord, ...]:
+        statement = select(RUNS).where(condition).order_by(RUNS.c.created_at.desc(), RUNS.c.run_id.desc()).limit(limit)
+        async with self._engine.connect() as connection:
+            rows = (await connection.execute(statement)).all()
+        return tuple(_run_of(row) for row in rows)
+
+    async def _changes_one(self, statement: Update) -> bool:
+        async with self._engine.begin() as connection:
+            result = await connection.execute(statement)
+        return result.rowcount == 1
+
+
+def _row_of(run: RunRecord) -> dict[str, Any]:
+    return {
+        "run_id": run.run_id,
+        "query": storable_text(run.query),
+        "session_id": run.session_id,
+        "internal_state": run.internal_state.value,
+        "status": public_status(run.internal_state, run.release_outcome).value,
+        "created_at": run.created_at,
+        "execution_id": run.execution_id,
+        "lease_until": run.lease_until,
+        "forked_from": run.forked_from,
+        "intent": run.intent.value,
+        "release_outcome": run.release_outcome.value,
+        "published_result": plain(run.published_result),
+        "fallback": plain(run.fallback),
+        "published": bool(run.published_result or run.fallback),
+        "stop_reason": run.stop_reason,
+        "error_code": run.error_code,
+        "total_token_count": run.total_token_count,
+        "usage": plain(run.usage) or {},
+        "ended_at": run.ended_at,
+    }
+
+
+def _end_columns(end: RunEnd) -> dict[str, Any]:
+    return {
+        "release_outcome": end.release_outcome.value,
+        "published_result": plain(end.published_result),
+        "fallback": plain(end.fallback),
+        "published": bool(end.published_result or end.fallback),
+        "stop_reason": end.stop_reason,
+        "error_code": end.error_code,
+        "total_token_count": end.total_token_count,
+        "usage": plain(end.usage) or {},
+        "ended_at": end.ended_at,
+    }
+
+
+def _run_of(row: Row[*tuple[Any, ...]]) -> RunRecord:
+    values = dict(row._mapping)
+    for column in ("status", "published"):
+        del values[column]
+    values["internal_state"] = RunState(values["internal_state"])
+    values["intent"] = Intent(values["intent"])
+    values["release_outcome"] = ReleaseOutcome(values["release_outcome"])
+    return RunRecord(**values)
