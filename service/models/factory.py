@@ -111,4 +111,3 @@ def _checked_url(url: str | None) -> str | None:
             "without user, password, query or fragment"
         )
     return url
-

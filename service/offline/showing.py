@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from service.offline.checks import Check
@@ -25,9 +26,9 @@ def matched_quotes(check: Check, exchange: Exchange, question: Question, limit: 
     if check.kind == "mysql":
         return _row_quotes(check, exchange)
     lines = read_lines(exchange, question)
-    wanted = check.contains.lower()
-    ordered = sorted(lines, key=lambda line: (wanted not in line.text.lower() if wanted else False, not line.is_event))
-    return [quoted for quoted in (quote(line.text, 160) for line in ordered[:limit]) if quoted]
+    wanted = [text.lower() for text in (check.contains, *re.findall(r'"([^"]+)"', check.query)) if text]
+    ordered = sorted(lines, key=lambda line: (-sum(text in line.text.lower() for text in wanted), not line.is_event))
+    return [quoted for quoted in (quote(line.text, 160, wanted) for line in ordered[:limit]) if quoted]
 
 
 def _row_quotes(check: Check, exchange: Exchange, limit: int = 3) -> list[str]:
@@ -110,7 +111,7 @@ def _count_only(line: Line, words: dict[str, str]) -> str:
 def _count(line: Line, words: dict[str, str]) -> str:
     if line.count <= 1:
         return ""
-    if line.first and line.last:
+    if line.first and line.last and short_time(line.first) != short_time(line.last):
         return words["count"].format(count=line.count, first=short_time(line.first), last=short_time(line.last))
     return words["count_only"].format(count=line.count)
 

@@ -23,6 +23,8 @@ MAX_RUNBOOKS = 3
 MAX_TOPICS = 4
 MAX_PROBES = 9
 MAX_NARROWING = 2
+PROBE_EVENTS = 8
+"""Events a probe asks for: every one may be shown as a fact, and patterns cover the rest."""
 STRONG = 3.0
 """Score of a line that makes topics unrelated to the question not worth a look."""
 
@@ -105,6 +107,7 @@ def _probe_topic(
 ) -> Generator[Step, Exchange, tuple[list[Line], int]]:
     def look(query: str) -> Step:
         request = {"topic": topic, "query": query[:500], "lookback_minutes": tools.max_lookback}
+        request["limit"] = PROBE_EVENTS
         return Step(Purpose.PROBE, tools.logs, request)
 
     lines: list[Line] = []

@@ -49,8 +49,13 @@ def relatedness(topic: Named, question: Question, found: Exchange | None, seen: 
     score = 2.0 * len(name & telling_parts) + 1.0 * len((text - name) & telling_parts)
     score += 0.2 * len((name | text) & kinds)
     core = stem(topic.name)
-    if found is not None and any(core in str(doc.get("content") or "").lower() for doc in documents(found)):
+    if found is not None and any(_names(str(doc.get("content") or "").lower(), core) for doc in documents(found)):
         score += 1.0
     if any(core in line.text.lower() for line in seen if line.score >= NOTEWORTHY):
         score += 1.0
     return score
+
+
+def _names(text: str, core: str) -> bool:
+    """True when a document names the topic's thing; a plain word must stand in backticks to be a name."""
+    return core in text if any(char in core for char in "-_.") else f"`{core}`" in text

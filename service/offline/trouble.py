@@ -86,6 +86,11 @@ def clean(text: str) -> str:
     return _ANSI.sub("", text)
 
 
+def is_preamble(line: str) -> bool:
+    """True for the line that opens a stack trace and says nothing itself."""
+    return _PREAMBLE.match(line.strip()) is not None
+
+
 def severity(level: str | None, text: str) -> float:
     """Severity 0..5 from the level field, a level at the line's start, or words of trouble."""
     line = _NEGATED.sub(" ", clean(text))
