@@ -148,20 +148,28 @@ def rows(exchange: Exchange) -> list[list[Any]]:
 def gained(exchange: Exchange, check: Check | None, earlier: Sequence[Exchange], question: Question) -> bool:
     """The verdict on a result (R21), by one plain rule.
 
-    A check's result gained when it matched. A search gained when a document with checks came back. A log result gained
+    A check's result gained when it matched. A search gained when a document came back that
+    lists checks, or one of HIGH relevance that holds a name the question holds. A log result gained
     when it shows a telling line, or one that shares a term with the question, whose pattern no earlier result showed.
     A row nobody has seen yet is a gain.
     """
     if check is not None:
         return check_matched(check, exchange)
     if documents(exchange):
-        return bool(read_runbooks(exchange))
+        return bool(read_runbooks(exchange)) or _names_a_name(exchange, question)
     if rows(exchange):
         known = [row for other in earlier for row in rows(other)]
         return any(row not in known for row in rows(exchange))
     seen = [line.skeleton for other in earlier for line in read_lines(other, question)]
     fresh = (line for line in read_lines(exchange, question) if not any(similar(line.skeleton, old) for old in seen))
     return any(line.score >= NOTEWORTHY or line.shared for line in fresh)
+
+
+def _names_a_name(exchange: Exchange, question: Question) -> bool:
+    high = [
+        str(doc.get("content") or "").lower() for doc in documents(exchange) if doc.get("relevance_level") == "HIGH"
+    ]
+    return any(name in text for name in question.names for text in high)
 
 
 def _add_pattern(lines: list[Line], counted: set[int], pattern: dict[str, Any], question: Question) -> int:

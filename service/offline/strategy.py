@@ -89,12 +89,15 @@ def probe(question: Question, tools: BoundTools, found: Exchange | None) -> Scri
         return
     visited: list[str] = []
     seen: list[Line] = []
-    probes = 0
+    probes, named = 0, False
     while len(visited) < MAX_TOPICS and probes < MAX_PROBES:
-        strong = any(line.score >= STRONG for line in seen)
-        topic = choose_topic(question, tools.topics, visited, found, seen, only_related=strong)
-        if topic is None:
+        # Strong lines of a topic the question is about end the tour of topics it is not about.
+        settled = named and any(line.score >= STRONG for line in seen)
+        choice = choose_topic(question, tools.topics, visited, found, seen, only_related=settled)
+        if choice is None:
             return
+        topic, related = choice
+        named = named or related
         visited.append(topic)
         script = _probe_topic(question, tools, topic)
         lines, used = yield from script
