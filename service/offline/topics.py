@@ -28,8 +28,8 @@ def choose_topic(
     seen: Sequence[Line],
     *,
     only_related: bool,
-) -> tuple[str, bool] | None:
-    """The best topic not read yet and whether it is related; ties keep the catalogue's order. None: no such one is left."""
+) -> tuple[str, float] | None:
+    """The best topic not read yet and how related it is; ties keep the catalogue's order. None: no such one is left."""
     scored = [
         (relatedness(topic, question, found, seen), -index, topic.name)
         for index, topic in enumerate(topics)
@@ -38,8 +38,7 @@ def choose_topic(
     if not scored:
         return None
     score, _, name = max(scored)
-    related = score >= RELATED
-    return (name, related) if related or not only_related else None
+    return None if only_related and score < RELATED else (name, score)
 
 
 def relatedness(topic: Named, question: Question, found: Exchange | None, seen: Sequence[Line]) -> float:

@@ -78,7 +78,8 @@ ERROR_QUERY = (
 
 SLOW_QUERY = (
     'slow OR latency OR timeout OR "timed out" OR duration OR elapsed OR took OR seconds OR response_time '
-    'OR "completed in" OR cost OR lag OR 慢 OR 耗时 OR 超时 OR 延迟 OR 毫秒'
+    'OR "completed in" OR cost OR lag '
+    "OR 0ms OR 1ms OR 2ms OR 3ms OR 4ms OR 5ms OR 6ms OR 7ms OR 8ms OR 9ms OR 慢 OR 耗时 OR 超时 OR 延迟 OR 毫秒"
 )
 """First look when the question is about time: lines that measure it."""
 
