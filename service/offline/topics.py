@@ -47,7 +47,7 @@ def relatedness(topic: Named, question: Question, found: Exchange | None, seen: 
     telling_parts, kinds = asked - KIND_WORDS, set(question.kinds) | (asked & KIND_WORDS)
     name, text = set(split_name(topic.name)), set(split_name(topic.description))
     score = 2.0 * len(name & telling_parts) + 1.0 * len((text - name) & telling_parts)
-    score += 0.2 * len((name | text) & kinds)
+    score += 0.2 * len({word.rstrip("s") for word in name | text} & {kind.rstrip("s") for kind in kinds})
     core = stem(topic.name)
     if found is not None and any(_names(str(doc.get("content") or "").lower(), core) for doc in documents(found)):
         score += 1.0
