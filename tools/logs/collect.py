@@ -145,7 +145,7 @@ def _segment(text: str, start: int, end: int) -> str:
     part = text[left:right]
     if left > 0:  # the end of a key whose beginning lies outside
         closing = part.find("-----END ")
-        if 0 <= closing and not 0 <= part.find("-----BEGIN ") < closing:
+        if closing >= 0 and not 0 <= part.find("-----BEGIN ") < closing:
             part = part[closing:]
     masked = mask_text(part)
     return masked[_TRIM_CHARS if left > 0 else 0 : len(masked) - (_TRIM_CHARS if right < len(text) else 0)]

@@ -92,7 +92,6 @@ def _json_unquote(value: Any) -> str:
     return _text(value)  # SQLite's json_extract already gives the bare text
 
 
-
 def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
