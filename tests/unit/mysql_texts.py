@@ -279,7 +279,7 @@ LEGITIMATE: tuple[str, ...] = (
     "SELECT CONCAT(name, ' <', email, '>') FROM users",
     "SELECT SUBSTRING(name, 1, 3), SUBSTRING_INDEX(email, '@', -1), LEFT(name, 2), TRIM(name), UPPER(name), LENGTH(name), CHAR_LENGTH(name), REPLACE(name, 'a', 'b') FROM users",
     "SELECT SUBSTRING(name FROM 2), TRIM(BOTH ' ' FROM name), POSITION('a' IN name) FROM users",
-    "SELECT ROUND(AVG(amount), 2), FLOOR(amount), CEIL(amount), TRUNCATE(amount, 1), GREATEST(a, b), LEAST(a, b), ABS(a), COALESCE(a, 0), NULLIF(a, 0) FROM orders",
+    "SELECT ROUND(amount, 2), FLOOR(amount), CEIL(amount), TRUNCATE(amount, 1), GREATEST(a, b), LEAST(a, b), ABS(a), COALESCE(a, 0), NULLIF(a, 0) FROM orders",
     "SELECT id FROM orders WHERE (user_id, status) IN ((1, 'A'), (2, 'B'))",
     "SELECT id FROM orders WHERE amount > ALL (SELECT amount FROM a) OR amount = ANY (SELECT amount FROM b)",
     "SELECT id FROM orders WHERE NOT EXISTS (SELECT 1 FROM users WHERE users.id = orders.user_id)",
