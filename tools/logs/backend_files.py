@@ -1,6 +1,7 @@
 """Logs in files: a topic is a file, a folder or a glob of plain-text or JSONL logs.
 
-The work runs in a thread, block by block from the end of each file, and looks at its deadline and cancel flag on the way.
+The work runs in a thread, block by block from the end of each file, and looks at its deadline and cancel flag on the
+way.
 """
 
 from __future__ import annotations
@@ -8,7 +9,9 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -23,11 +26,11 @@ from tools.logs.match import Predicate, compile_predicate, prefilter
 from tools.logs.query import needles
 from tools.logs.request import QueryLogsResponse
 from tools.logs.scan import LogFile, Window, sample_lines
-from tools.logs.source import BinaryFile, Source, TopicFile, TopicUnavailable, topic_files
+from tools.logs.source import BinaryFileError, Source, TopicFile, TopicUnavailableError, topic_files
 from tools.logs.timestamps import TimestampReader, detect_formats, time_formatter
 
 
-class ScanEnded(Exception):
+class ScanEndedError(Exception):
     """The deadline has passed or the caller has gone."""
 
 
@@ -43,9 +46,9 @@ class StopFlag:
         self._cancelled.set()
 
     def __call__(self) -> None:
-        """Raise ScanEnded when it is time."""
+        """Raise ScanEndedError when it is time."""
         if self._cancelled.is_set() or time.monotonic() > self._until:
-            raise ScanEnded
+            raise ScanEndedError
 
 
 class FilesBackend:
@@ -70,7 +73,7 @@ class FilesBackend:
     def _run(self, scan: _TopicScan, limit: int) -> QueryLogsResponse:
         try:
             files, more = topic_files(self._base, scan.topic.path or "")
-        except TopicUnavailable:
+        except TopicUnavailableError:
             raise ToolFailure(ToolErrorCode.BACKEND_UNAVAILABLE) from None
         scan.partial = more
         try:
@@ -110,8 +113,8 @@ class _TopicScan:
             self.window = self._window(files)
             for number, file in enumerate(files):
                 self.stop()
-                self._with_file(file, lambda log, number=number: self._scan(log, number, predicate, hits))  # type: ignore[misc]
-        except ScanEnded:
+                self._with_file(file, partial(self._scan, number, predicate, hits))
+        except ScanEndedError:
             self.partial = self.timed_out = True
 
     def _window(self, files: list[TopicFile]) -> Window | None:
@@ -130,10 +133,10 @@ class _TopicScan:
         self.binary = self.unreadable = self.usable = 0
         return Window(max(newest) - seconds, max(newest)) if newest else None
 
-    def _with_file(self, file: TopicFile, work: Any) -> None:
+    def _with_file(self, file: TopicFile, work: Callable[[LogFile], None]) -> None:
         try:
             source = Source(file, self.topic.encoding)
-        except BinaryFile:
+        except BinaryFileError:
             self.binary += 1
             return
         except OSError:
@@ -156,7 +159,7 @@ class _TopicScan:
         formats = self.formats[path]
         return TimestampReader(formats, self.zone, self.lookback.reference) if formats else None
 
-    def _scan(self, log: LogFile, number: int, predicate: Predicate, hits: Any) -> None:
+    def _scan(self, number: int, predicate: Predicate, hits: Any, log: LogFile) -> None:
         region = log.region(self.window, self.stop)
         before = self.found.total
         label = log.source.file.label

@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any
+from typing import Any, Generic, TypeVar, overload
 
 from tools.logs.levels import level_of_text, level_of_value
-from tools.logs.timestamps import TimestampReader
 
 MAX_JSON_CHARS = 256 * 1024
 MAX_ATTRIBUTES = 16
@@ -76,11 +75,54 @@ _STACK_KEYS = (
     "traceback",
     "exception.stacktrace",
 )
-_TIME_KEYS = ("timestamp", "@timestamp", "time", "ts", "t", "datetime", "date", "asctime", "event_time", "eventtime", "log_time", "@t", "timemillis", "epochsecond")  # fmt: skip
+_TIME_KEYS = (
+    "timestamp",
+    "@timestamp",
+    "time",
+    "ts",
+    "t",
+    "datetime",
+    "date",
+    "asctime",
+    "event_time",
+    "eventtime",
+    "log_time",
+    "@t",
+    "timemillis",
+    "epochsecond",
+)
+
+
+_NO_VALUE = re.compile(r'"[^"\\\n]{0,100}"\s{0,4}:\s{0,4}(?:null\b|""|\[\]|\{\})')
+
+T = TypeVar("T")
+
+
+class lazy(Generic[T]):  # noqa: N801 - used like `property`
+    """A property worked out once; `functools.cached_property` takes a lock each time, which is felt per event."""
+
+    def __init__(self, work: Callable[[Any], T]) -> None:
+        self.work = work
+        self.name = work.__name__
+        self.__doc__ = work.__doc__
+
+    @overload
+    def __get__(self, item: None, owner: type) -> lazy[T]: ...
+
+    @overload
+    def __get__(self, item: object, owner: type) -> T: ...
+
+    def __get__(self, item: object | None, owner: type) -> T | lazy[T]:
+        """Work the value out and keep it in the object's dictionary, where it is found first from then on."""
+        if item is None:
+            return self
+        value = self.work(item)
+        item.__dict__[self.name] = value
+        return value
 
 
 def clean(text: str) -> str:
-    """Strip ANSI colours and control characters; line ends become `\\n`."""
+    """Strip ANSI colours and control characters; line ends become newlines."""
     if "\x1b" in text:
         text = _ANSI.sub("", text)
     if "\r" in text:
@@ -123,17 +165,17 @@ class EventView:
     raw: bytes
     stamp_end: int = 0
 
-    @cached_property
+    @lazy
     def text(self) -> str:
         """The whole event as clean text."""
         return clean(self.raw.decode("utf-8", "replace")).strip("\n")
 
-    @cached_property
+    @lazy
     def first_line(self) -> str:
         """The first line of the text."""
         return self.text.split("\n", 1)[0]
 
-    @cached_property
+    @lazy
     def fields(self) -> dict[str, Any]:
         """Flattened JSON of the first line (whole, or after a prefix), keys lower-cased; empty when it holds none."""
         line = self.first_line
@@ -150,20 +192,25 @@ class EventView:
         known = start == 0 or not line[:start].strip() or any(key in flat for key in (*_LEVEL_KEYS, *_MESSAGE_KEYS))
         return flat if known else {}
 
-    @cached_property
+    @lazy
     def search_text(self) -> str:
-        """Lower-cased text to search: the event as written, and its JSON strings decoded where they hold escapes."""
+        """Lower-cased text to search: the event as written, and its JSON strings decoded where they hold escapes.
+
+        JSON keys without a value are left out: `"error": null` is no error.
+        """
         text = self.text
+        if self.fields and ("null" in text or '""' in text):
+            text = _NO_VALUE.sub("", text)
         if "\\" in text and self.fields:
             text = "\n".join((text, *(clean(value) for value in self.fields.values() if isinstance(value, str))))
         return text.lower()
 
-    @cached_property
+    @lazy
     def search_bytes(self) -> bytes:
         """`search_text` in UTF-8."""
         return self.search_text.encode("utf-8", "replace")
 
-    @cached_property
+    @lazy
     def level(self) -> str | None:
         """Canonical level or None."""
         for key in _LEVEL_KEYS:
@@ -171,12 +218,12 @@ class EventView:
                 return level_of_value(self.fields[key])
         return level_of_text(self.message.split("\n", 1)[0] if self.fields else self.first_line)
 
-    @cached_property
+    @lazy
     def service(self) -> str | None:
         """Service name from JSON keys, `service=` pairs or a syslog program name."""
         return self._name(_SERVICE_KEYS, ("service", "service_name", "app"), "program")
 
-    @cached_property
+    @lazy
     def instance(self) -> str | None:
         """Instance, pod or host name from JSON keys, `host=` pairs or a syslog header."""
         return self._name(_INSTANCE_KEYS, ("instance", "host", "hostname", "pod"), "host")
@@ -196,7 +243,7 @@ class EventView:
             return syslog.group(group) if syslog else None
         return None
 
-    @cached_property
+    @lazy
     def after_stamp(self) -> str:
         """The text without its leading timestamp."""
         if not self.stamp_end:
@@ -205,23 +252,23 @@ class EventView:
         rest = self.text[len(head) :] if self.text.startswith(head) else self.text
         return _LEADING.sub("", rest, count=1)
 
-    @cached_property
+    @lazy
     def message(self) -> str:
         """What the event says: the JSON message with its stack trace, or the text after the timestamp."""
         key = self._message_key
         if key is None:
-            return self.after_stamp.rstrip()
+            return self.after_stamp.strip()
         parts = [clean(value_text(self.fields[key])).rstrip()]
         parts += [clean(str(self.fields[name])).rstrip() for name in _STACK_KEYS if self.fields.get(name)]
         if "\n" in self.text:
             parts.append(self.text.split("\n", 1)[1].rstrip())
         return "\n".join(parts)
 
-    @cached_property
+    @lazy
     def _message_key(self) -> str | None:
         return next((key for key in _MESSAGE_KEYS if isinstance(self.fields.get(key), str)), None)
 
-    @cached_property
+    @lazy
     def attributes(self) -> dict[str, Any]:
         """Other JSON attributes: at most 16 finite scalars, text of at most 300 characters; nested keys are dotted."""
         if self._message_key is None:
@@ -260,11 +307,3 @@ class EventCut:
     epoch: float | None
     stamp_end: int = 0
     implied: bool = False
-
-
-def stamp_to_cut(reader: TimestampReader | None, data: bytes, start: int) -> tuple[float | None, int]:
-    """Return the time of the line at `start` and the length of the leading timestamp (0 when it is inside JSON)."""
-    found = reader.find(data, start) if reader else None
-    if found is None:
-        return None, 0
-    return found.epoch, 0 if data[start : start + 12].lstrip()[:1] == b"{" else found.end - start

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 
 GAP = "…"
 _MAX_LINES = 400
+_FRAME_WEIGHT = 5
 _EXCEPTION = re.compile(
-    r"^\s*(?:Caused by: |[\w.$]{0,120}(?:Error|Exception|Failure|Fault|Panic)\b)|panic:|fatal error:"
+    r"^\s*(?:Caused by: |[\w.$]{0,120}(?:[Ee]rror|Exception|Failure|Fault|Panic)(?::|$))|panic:|fatal error:"
 )
 _FRAME = re.compile(
     r"^\s+(?:at |File \"|\.\.\. \d+ )|^\s{4,}\S|^\s*[\^~]+\s*$|^Traceback|^The above exception|^During handling"
@@ -83,9 +84,10 @@ def _order(lines: list[str], needles: Sequence[str]) -> list[int]:
             return 2, index
         if index in exceptions:
             return 3, -index
-        return (5, index) if _FRAME.match(line) else (4, index)
+        return (_FRAME_WEIGHT, index) if _FRAME.match(line) else (4, index)
 
-    return sorted((index for index, line in enumerate(lines) if line.strip()), key=weight)
+    order = sorted((index for index, line in enumerate(lines) if line.strip() not in ("", GAP)), key=weight)
+    return [index for index in order if not exceptions or index == 0 or weight(index)[0] < _FRAME_WEIGHT]
 
 
 def _join(kept: dict[int, str], total: int) -> str:

@@ -74,7 +74,7 @@ def level_of_text(line: str) -> str | None:
 
 
 def telling_rank(level: str | None, text: str) -> int:
-    """Say how much an event promises for a diagnosis: 5 fatal, 4 error, 3 words of trouble, 2 warning, 1 notice, 0 rest."""
+    """Say how much an event promises: 5 fatal, 4 error, 3 words of trouble, 2 warning, 1 notice, 0 the rest."""
     rank = _RANK.get(level or "", 0)
     if rank >= _TROUBLE_RANK:
         return rank

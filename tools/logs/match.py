@@ -1,7 +1,7 @@
 """Matching a parsed query against events, and the prefilter that finds candidates in raw bytes. Pure.
 
-Plain words match as `grep -i` does, anywhere in the event, also inside longer words; a word of digits only matches whole
-numbers (`500` is not in `15003`). Quoted text is literal.
+Plain words match as `grep -i` does, anywhere in the event, also inside longer words; a word of digits only matches
+whole numbers (`500` is not in `15003`). Quoted text is literal.
 """
 
 from __future__ import annotations
@@ -151,7 +151,7 @@ _RUN = re.compile(r"[^\s\"'\\/<>&\x00-\x1f]+")
 
 
 def _raw_literal(text: str) -> bytes | None:
-    """Write the longest stretch that JSON or colour codes do not respell; other characters also as JSON's \\uXXXX."""
+    """Write the longest stretch that JSON or colour codes do not respell; other characters also as JSON escapes."""
     runs = _RUN.findall(text)
     if not runs:
         return None

@@ -1,5 +1,5 @@
-"""Grouping messages into patterns: numbers become 0, messages of one length that share their first two tokens and at least
-seven tenths of all tokens become one template; what differs becomes `<*>`. Pure but for the grouper's own tables.
+"""Grouping messages into patterns: numbers become 0, messages of one length that share their first two tokens and at
+least seven tenths of all tokens become one template; what differs becomes `<*>`. Pure but for the grouper's own tables.
 """
 
 from __future__ import annotations

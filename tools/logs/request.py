@@ -26,7 +26,7 @@ class QueryLogsRequest(BusinessRequest):
         default="",
         max_length=MAX_QUERY_CHARS,
         description=(
-            'Words that must all occur (case-insensitive, parts of words match), "exact phrases", OR, NOT, parentheses, '
+            'Words that must all occur (any case, parts of words match), "exact phrases", OR, NOT, parentheses, '
             "* inside a word, and key:value for JSON attributes, key=value text or level:error. Example: "
             "timeout (redis OR mysql) NOT level:debug. Empty: every line of the window."
         ),
@@ -74,9 +74,9 @@ class LogPattern(ContractModel):
 class QueryLogsResponse(ContractModel):
     """A backend's answer (R128).
 
-    `from`/`to` bound the searched window (null when nothing in the topic tells a time); `from` is later than the lookback
-    says when the scan ended early. `total` counts all matches, at least so many when `total_is_lower_bound`. `events` are
-    newest first; when more matched than fit, every pattern has its newest event before any pattern has a second one.
+    `from`/`to` bound the searched window (null when nothing in the topic tells a time); `from` is later than the
+    lookback says when the scan ended early. `total` counts all matches, at least so many when `total_is_lower_bound`.
+    `events` are newest first; when more matched than fit, every pattern has its newest event before any has a second.
     `notes` tells the operator what was skipped.
     """
 

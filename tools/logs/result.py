@@ -1,4 +1,4 @@
-"""From a backend's answer to the `agent_result`: masked, bounded, and small enough for one observation (R51, R55). Pure."""
+"""From a backend's answer to the `agent_result`: masked, bounded, small enough for one observation (R51, R55). Pure."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Finding events in one file: event bounds, blocks from the end, the window by bisection (sorted files).
 
-An event begins at a line with a timestamp and takes the lines without one that follow. In a file that tells no times every
-line is an event, but for the frames of a stack trace, which belong to the line before. Lines before the first timestamp
-are events of their own, as old as that timestamp.
+An event begins at a line with a timestamp and takes the lines without one that follow. In a file that tells no times
+every line is an event, but for the frames of a stack trace, which belong to the line before. Lines before the first
+timestamp are events of their own, as old as that timestamp.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from tools.logs.events import EventCut, stamp_to_cut
+from tools.logs.events import EventCut
 from tools.logs.source import SAMPLE_BYTES, Source
-from tools.logs.timestamps import TimestampReader
+from tools.logs.timestamps import LineTime, TimestampReader
 
 BLOCK_BYTES = 4 * 1024 * 1024
 MAX_EVENT_BYTES = 16 * 1024 * 1024
@@ -67,11 +67,23 @@ class Events:
 
     def __init__(self, reader: TimestampReader | None) -> None:
         self.reader = reader
+        self._data = b""
+        self._memo: dict[int, LineTime | None] = {}
+
+    def find(self, data: bytes, line: int) -> LineTime | None:
+        """Return the timestamp of the line that starts at `line`; recent answers are remembered."""
+        if self.reader is None:
+            return None
+        if data is not self._data or len(self._memo) > 4096:
+            self._data, self._memo = data, {}
+        if line not in self._memo:
+            self._memo[line] = self.reader.find(data, line)
+        return self._memo[line]
 
     def begins(self, data: bytes, line: int) -> bool:
         """Say whether an event begins at the line that starts at `line`."""
         if self.reader is not None:
-            return self.reader.read(data, line) is not None
+            return self.find(data, line) is not None
         return not _continues(data, line)
 
     def first(self, data: bytes, start: int) -> int:
@@ -219,8 +231,11 @@ class LogFile:
             for begin, end in self._lines.spans(data[:start], 0, prefilter, stop):
                 yield EventCut(begin, end, epoch, implied=True)
         for begin, end in self.events.spans(data, start, prefilter, stop):
-            stamp, stamp_end = stamp_to_cut(self.reader, data, begin)
-            yield EventCut(begin, end, stamp, stamp_end)
+            found = self.events.find(data, begin)
+            leads = found is not None and data[begin : begin + 12].lstrip()[:1] != b"{"
+            yield EventCut(
+                begin, end, found.epoch if found else None, found.end - begin if found is not None and leads else 0
+            )
 
     def _times(self, data: bytes, start: int | None) -> Iterator[float]:
         line = start or 0

@@ -1,4 +1,4 @@
-"""Reading log files: which files a topic has, and bounded positional reads that survive growth, rotation and truncation.
+"""Reading log files: which files a topic has, and positional reads that survive growth, rotation and truncation.
 
 Reads use `pread`, not a memory map: a file that is truncated while mapped ends the process with SIGBUS.
 """
@@ -23,11 +23,11 @@ _BOMS = ((b"\xef\xbb\xbf", "utf-8"), (b"\xff\xfe", "utf-16-le"), (b"\xfe\xff", "
 _ASCII_COMPATIBLE = frozenset({"utf-8", "utf8", "utf-8-sig", "ascii", "us-ascii"})
 
 
-class TopicUnavailable(Exception):
+class TopicUnavailableError(Exception):
     """The topic's path does not exist, holds no readable log file, or may not be read."""
 
 
-class BinaryFile(Exception):
+class BinaryFileError(Exception):
     """The file is no text log."""
 
 
@@ -43,7 +43,7 @@ def topic_files(base: Path, pattern: str) -> tuple[list[TopicFile], bool]:
     """List a topic's regular files, most recently written first, at most 1000; the flag tells that there are more.
 
     `pattern` is a file, a folder (searched in depth, hidden entries left out) or a glob (`**` for any depth), relative
-    to `base`. Raises TopicUnavailable.
+    to `base`. Raises TopicUnavailableError.
     """
     path = base / pattern
     try:
@@ -54,9 +54,9 @@ def topic_files(base: Path, pattern: str) -> tuple[list[TopicFile], bool]:
             if stat.S_ISREG(status.st_mode):
                 stamped.append((-status.st_mtime, str(file), file))
     except OSError as error:
-        raise TopicUnavailable from error
+        raise TopicUnavailableError from error
     if not stamped:
-        raise TopicUnavailable
+        raise TopicUnavailableError
     root = path if path.is_dir() else Path(os.path.commonpath([file.parent for _, _, file in stamped]))
     files = [TopicFile(file, file.relative_to(root).as_posix()) for _, _, file in sorted(stamped)]
     return files[:MAX_FILES], len(files) > MAX_FILES
@@ -112,7 +112,7 @@ class Source:
         if encoding not in _ASCII_COMPATIBLE:
             self._hold(self._everything().decode(encoding, "replace").lstrip("\ufeff").encode("utf-8", "replace"))
         elif b"\0" in head[:8192] and b"\0" in self.read(max(0, self.size - 8192), self.size):
-            raise BinaryFile
+            raise BinaryFileError
 
     def _hold(self, content: bytes) -> None:
         self._memory = content
