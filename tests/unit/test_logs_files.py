@@ -148,7 +148,9 @@ def test_colours_and_carriage_returns_are_stripped(tmp_path: Path) -> None:
 
 def test_folder_glob_and_gzip(tmp_path: Path) -> None:
     write(tmp_path, "2026-03-01 03:02:00 b\n", "logs/deep/b.log")
-    write(tmp_path, gzip.compress(b"2026-03-01 03:01:00 a\n") + gzip.compress(b"2026-03-01 03:03:00 c\n"), "logs/a.log.gz")
+    write(
+        tmp_path, gzip.compress(b"2026-03-01 03:01:00 a\n") + gzip.compress(b"2026-03-01 03:03:00 c\n"), "logs/a.log.gz"
+    )
     write(tmp_path, "2026-03-01 03:04:00 hidden\n", "logs/.hidden")
     response = ask(tmp_path, path="logs")
     assert messages(response) == ["c", "b", "a"]
@@ -246,19 +248,19 @@ def test_file_that_vanishes_between_listing_and_reading(tmp_path: Path) -> None:
 
 
 def test_file_that_grows_and_shrinks_while_it_is_read(tmp_path: Path) -> None:
-    path = write(tmp_path, "2026-03-01 03:00:00 INFO first\n" * 20_000)
+    path = write(tmp_path, "2026-03-01 03:00:00 INFO first\n" * 5_000)
     stop = threading.Event()
 
     def disturb() -> None:
         while not stop.is_set():
             with path.open("ab") as file:
                 file.write(b"2026-03-01 03:01:00 INFO grown\n" * 1000)
-            os.truncate(path, 400_000)
+            os.truncate(path, 100_000)
 
     thread = threading.Thread(target=disturb)
     thread.start()
     try:
-        totals = [ask(tmp_path, "INFO").total for _ in range(5)]
+        totals = [ask(tmp_path, "INFO").total for _ in range(4)]
     finally:
         stop.set()
         thread.join()
@@ -295,7 +297,7 @@ def test_bisection_agrees_with_a_whole_scan(tmp_path: Path, monkeypatch: pytest.
     narrowed = ask(tmp_path, "continued OR request", minutes=45, limit=100)
     assert narrowed == whole
     assert whole.total == pytest.approx(45 * 60 / 1.44, abs=2)
-    assert ask(tmp_path, "request", minutes=45, now=None).total == whole.total
+    assert ask(tmp_path, "request", minutes=45, now=None).total == pytest.approx(whole.total, abs=2)
 
 
 @pytest.mark.slow

@@ -31,7 +31,7 @@ def matches(query: str, line: str | bytes) -> bool:
         ("No space left on device OR disk full", "write: No space left on device", True),
         ("No space left on device OR disk full", "the disk is full", True),
         ("No space left on device OR disk full", "no device left", False),
-        ("/api/v1", 'GET /api/v1/orders 500', True),
+        ("/api/v1", "GET /api/v1/orders 500", True),
         ("/api/v1", "GET /api/v2/orders 500", False),
         ("[ERROR]", "12:00 [ERROR] x", True),
         ("[ERROR]", "12:00 ERROR x", False),
@@ -134,7 +134,9 @@ typed = st.text(
     ),
     max_size=80,
 )
-pieces = st.lists(st.sampled_from(["OR", "AND", "NOT", "(", ")", '"', "a", "b:c", "*", "b:", "||", "|", "k:(", "'", "\\"]))
+pieces = st.lists(
+    st.sampled_from(["OR", "AND", "NOT", "(", ")", '"', "a", "b:c", "*", "b:", "||", "|", "k:(", "'", "\\"])
+)
 
 
 @given(st.one_of(typed, pieces.map(" ".join), pieces.map("".join)), st.text(max_size=60))
