@@ -73,7 +73,8 @@ def _late(base: dict[str, Any], outcome: ModelCallOutcome) -> NodeResult:
 
 
 def _without_reply(base: dict[str, Any], outcome: ModelCallOutcome, tracker: DiagnosisProgressTracker) -> NodeResult:
-    if outcome.crossed is not None:
+    # A call that failed stays a fault, also where the budget forbids its second attempt (R60).
+    if outcome.crossed is not None and outcome.failure is None:
         stopped = tracker.stopped(DiagnosisStopReason.BUDGET_LIMIT_REACHED)
         end = CollectionEnd(cause=EndCause.BUDGET, dimension=outcome.crossed)
         update = _ended(base, end) | tracker_update(tracker, stopped)
