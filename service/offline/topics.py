@@ -1,0 +1,56 @@
+"""Which log topic to read next: overlap of its name and description with the question, then references. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from service.offline.bound_tools import Named
+from service.offline.reading import NOTEWORTHY, Line, documents
+from service.offline.terms import KIND_WORDS, STOP_WORDS, Question, split_name
+from service.offline.transcript import Exchange
+
+RELATED = 1.0
+"""Score from which a topic is related to the question."""
+
+
+def stem(topic: str) -> str:
+    """A topic's name without words such as `logs`."""
+    parts = topic.lower().split("-")
+    kept = [part for part in parts if part not in {"logs", "log", "events", "state"}]
+    return "-".join(kept) or topic.lower()
+
+
+def choose_topic(
+    question: Question,
+    topics: Sequence[Named],
+    visited: Sequence[str],
+    found: Exchange | None,
+    seen: Sequence[Line],
+    *,
+    only_related: bool,
+) -> str | None:
+    """The best topic not read yet; ties keep the catalogue's order. None when no (related) one is left."""
+    scored = [
+        (relatedness(topic, question, found, seen), -index, topic.name)
+        for index, topic in enumerate(topics)
+        if topic.name not in visited
+    ]
+    if not scored:
+        return None
+    score, _, name = max(scored)
+    return None if only_related and score < RELATED else name
+
+
+def relatedness(topic: Named, question: Question, found: Exchange | None, seen: Sequence[Line]) -> float:
+    """2 per shared part of the name, 1 per shared word of the description, a little for kinds and references."""
+    asked = {part for term in question.terms for part in split_name(term)} - STOP_WORDS
+    telling_parts, kinds = asked - KIND_WORDS, set(question.kinds) | (asked & KIND_WORDS)
+    name, text = set(split_name(topic.name)), set(split_name(topic.description))
+    score = 2.0 * len(name & telling_parts) + 1.0 * len((text - name) & telling_parts)
+    score += 0.2 * len((name | text) & kinds)
+    core = stem(topic.name)
+    if found is not None and any(core in str(doc.get("content") or "").lower() for doc in documents(found)):
+        score += 1.0
+    if any(core in line.text.lower() for line in seen if line.score >= NOTEWORTHY):
+        score += 1.0
+    return score

@@ -1,0 +1,38 @@
+"""What a database behind the gate is to the tool."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from tools.mysql.values import JsonScalar, QueryResult
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """A text that passed the gate, with its values.
+
+    `now` is what NOW() means, in seconds since the epoch; None leaves it to the server's clock. `seconds` is the time
+    the query may take, connecting included.
+    """
+
+    sql: str
+    params: Sequence[JsonScalar]
+    tables: Sequence[str]
+    now: float | None
+    seconds: float
+
+
+class SqlBackend(Protocol):
+    """Runs one accepted query read-only; makes exactly one attempt (R118)."""
+
+    async def query(self, query: Query) -> QueryResult:
+        """Return the bounded result.
+
+        Raises ToolFailure (QUERY_TIMEOUT, DB_ERROR, BACKEND_UNAVAILABLE) or CancelledError; on both timeout and cancel
+        nothing is left running that can be stopped (R120).
+        """
+
+    async def close(self) -> None:
+        """Give connections back."""

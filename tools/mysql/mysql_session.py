@@ -1,0 +1,70 @@
+"""How a session with MySQL or MariaDB is opened, pinned and stopped (R124). The model's text never appears here."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import aiomysql
+from pymysql.constants import CLIENT
+from sqlalchemy.engine import URL, make_url
+from sqlalchemy.exc import ArgumentError
+
+from tools.mysql.values import MAX_ROWS
+
+SQL_MODE = "ONLY_FULL_GROUP_BY,STRICT_TRANS_TABLES,NO_ZERO_IN_DATE,ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION"
+"""Pinned: no ANSI_QUOTES, NO_BACKSLASH_ESCAPES or PIPES_AS_CONCAT, on which the meaning of a text would depend."""
+
+MAX_STATEMENT_SECONDS = 3
+GROUP_CONCAT_MAX_LEN = 4_096
+
+TIMEOUT_ERRORS = frozenset({1317, 1969, 3024})
+"""Interrupted (KILL QUERY), MariaDB's max_statement_time, MySQL's max_execution_time."""
+
+UNAVAILABLE_ERRORS = frozenset({1040, 1044, 1045, 1049, 1129, 1130, 1203, 1226, 2002, 2003, 2005, 2006, 2013, 2014})
+"""Not connected, not admitted, or the connection broke."""
+
+_DRIVERS = frozenset({"mysql", "mariadb"})
+
+
+def parse_dsn(dsn: str) -> URL | None:
+    """Return the URL with the async driver, or None when it is no MySQL or MariaDB URL with a host part."""
+    try:
+        url = make_url(dsn)
+    except (ArgumentError, ValueError):
+        return None
+    name = url.drivername.split("+", 1)[0]
+    if name not in _DRIVERS:
+        return None
+    return url.set(drivername=f"{name}+aiomysql")
+
+
+async def open_connection(*arguments: Any, **options: Any) -> aiomysql.Connection:
+    """Open a driver connection that cannot send several statements or local files, whatever the URL says."""
+    options |= {"local_infile": False, "autocommit": True, "charset": "utf8mb4"}
+    options.pop("client_flag", None)
+    options.setdefault("connect_timeout", MAX_STATEMENT_SECONDS)
+    connection = aiomysql.Connection(*arguments, **options)
+    # The driver switches multi-statements on by itself.
+    connection.client_flag &= ~(CLIENT.MULTI_STATEMENTS | CLIENT.LOCAL_FILES)
+    await connection._connect()
+    return connection
+
+
+def session_statements(is_mariadb: bool, now: float | None) -> tuple[str, ...]:
+    """Statements that pin a fresh session; the last one starts the read-only transaction."""
+    limit = (
+        f"max_statement_time={MAX_STATEMENT_SECONDS}"
+        if is_mariadb
+        else f"max_execution_time={MAX_STATEMENT_SECONDS * 1000}"
+    )
+    settings = [
+        f"sql_mode='{SQL_MODE}'",
+        "time_zone='+00:00'",
+        limit,
+        f"sql_select_limit={MAX_ROWS + 1}",
+        f"group_concat_max_len={GROUP_CONCAT_MAX_LEN}",
+        f"lock_wait_timeout={MAX_STATEMENT_SECONDS}",
+    ]
+    if now is not None:
+        settings.append(f"timestamp={now:.6f}")
+    return (f"SET SESSION {', SESSION '.join(settings)}", "START TRANSACTION READ ONLY")

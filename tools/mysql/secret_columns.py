@@ -1,0 +1,70 @@
+"""Which output columns of a query show secrets, aliases included (R55). Pure.
+
+A column is masked by its own name or when what it computes reads a secret-sounding name, directly or through the
+aliases of derived tables and CTEs. Where positions cannot be told, more is masked rather than less.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import sqlglot
+from sqlglot import exp
+from sqlglot.errors import SqlglotError
+
+from tools.masking import is_secret_name
+
+
+def secret_positions(sql: str, columns: Sequence[str]) -> frozenset[int]:
+    """Return the positions in `columns` to mask; all of them when an accepted text cannot be analysed."""
+    everything = frozenset(range(len(columns)))
+    try:
+        root = sqlglot.parse_one(sql, dialect="mysql")
+        tainted = _tainted_names(root)
+        found = {index for index, name in enumerate(columns) if _secret(name, tainted)}
+        for select in _arms(root):
+            stars = any(isinstance(item, exp.Star) or (isinstance(item, exp.Column) and item.is_star)
+                        for item in select.expressions)  # fmt: skip
+            marked = [index for index, item in enumerate(select.expressions) if _reads_secret(item, tainted)]
+            if stars and marked:
+                return everything
+            found.update(marked)
+    except (SqlglotError, RecursionError):
+        return everything
+    return frozenset(found) & everything
+
+
+def _secret(name: str, tainted: frozenset[str]) -> bool:
+    return is_secret_name(name) or name.lower() in tainted
+
+
+def _reads_secret(item: exp.Expr, tainted: frozenset[str]) -> bool:
+    return any(_secret(column.name, tainted) for column in item.find_all(exp.Column))
+
+
+def _arms(root: exp.Expr) -> Iterator[exp.Select]:
+    stack = [root]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, exp.Select):
+            yield node
+        elif isinstance(node, exp.SetOperation):
+            stack += [node.expression, node.this]
+        elif isinstance(node, exp.Subquery):
+            stack.append(node.this)
+
+
+def _tainted_names(root: exp.Expr) -> frozenset[str]:
+    """Aliases that carry a secret, to a fixed point; each round follows one more level of nesting."""
+    names: frozenset[str] = frozenset()
+    while True:
+        more = set(names)
+        for alias in root.find_all(exp.Alias):
+            if _reads_secret(alias.this, names):
+                more.add(alias.alias.lower())
+        for outer in root.find_all(exp.TableAlias):
+            if outer.columns and outer.parent is not None and _reads_secret(outer.parent, names):
+                more.update(column.name.lower() for column in outer.columns)
+        if len(more) == len(names):
+            return names
+        names = frozenset(more)

@@ -1,0 +1,239 @@
+"""MySQL's functions for the SQLite backend, under their own names, so that a text means on both what it says.
+
+Functions that are neither here nor the same in SQLite fail as DB_ERROR: no answer rather than a different one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import sqlite3
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import re2
+
+from tools.mysql import sqlite_time
+
+NOW_NAMES = {
+    "NOW": "%Y-%m-%d %H:%M:%S",
+    "CURRENT_TIMESTAMP": "%Y-%m-%d %H:%M:%S",
+    "LOCALTIME": "%Y-%m-%d %H:%M:%S",
+    "LOCALTIMESTAMP": "%Y-%m-%d %H:%M:%S",
+    "UTC_TIMESTAMP": "%Y-%m-%d %H:%M:%S",
+    "CURDATE": "%Y-%m-%d",
+    "CURRENT_DATE": "%Y-%m-%d",
+    "UTC_DATE": "%Y-%m-%d",
+    "CURTIME": "%H:%M:%S",
+    "CURRENT_TIME": "%H:%M:%S",
+    "UTC_TIME": "%H:%M:%S",
+}
+"""Functions of the clock and what they show; the session's zone is UTC on every backend."""
+
+
+def _text(value: Any) -> str:
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
+
+
+def _null_safe(function: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda *values: None if any(value is None for value in values) else function(*values)
+
+
+def _substring_index(value: Any, delimiter: Any, count: Any) -> str:
+    parts = _text(value).split(_text(delimiter)) if _text(delimiter) else [""]
+    number = int(count)
+    return _text(delimiter).join(parts[:number] if number > 0 else parts[number:] if number < 0 else [])
+
+
+def _locate(needle: Any, text: Any, start: Any = 1) -> int:
+    return _text(text).lower().find(_text(needle).lower(), int(start) - 1) + 1 if int(start) > 0 else 0
+
+
+def _round_half_up(value: Any, digits: Any = 0) -> float | int:
+    if isinstance(value, int) and int(digits) >= 0:
+        return value
+    scale = 10.0 ** int(digits)
+    rounded = math.copysign(math.floor(abs(float(value)) * scale + 0.5), float(value)) / scale
+    return int(rounded) if int(digits) <= 0 else rounded
+
+
+def _truncate(value: Any, digits: Any) -> float | int:
+    if isinstance(value, int) and int(digits) >= 0:
+        return value
+    scale = 10.0 ** int(digits)
+    cut = math.trunc(float(value) * scale) / scale
+    return int(cut) if int(digits) <= 0 else cut
+
+
+def _regexp(pattern: Any, value: Any) -> int:
+    return int(re2.search("(?i)" + _text(pattern), _text(value)) is not None)
+
+
+def _field(value: Any, *others: Any) -> int:
+    return next((index for index, other in enumerate(others, 1) if value is not None and value == other), 0)
+
+
+def _find_in_set(value: Any, listed: Any) -> int:
+    items = _text(listed).split(",")
+    return items.index(_text(value)) + 1 if _text(value) in items else 0
+
+
+def _concat_ws(separator: Any, *values: Any) -> str | None:
+    return None if separator is None else _text(separator).join(_text(value) for value in values if value is not None)
+
+
+def _sha2(value: Any, bits: Any) -> str | None:
+    name = {0: "sha256", 224: "sha224", 256: "sha256", 384: "sha384", 512: "sha512"}.get(int(bits))
+    return hashlib.new(name, _text(value).encode()).hexdigest() if name else None
+
+
+def _json_unquote(value: Any) -> str:
+    return _text(value)  # SQLite's json_extract already gives the bare text
+
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+_NULL_SAFE: dict[str, tuple[int, Callable[..., Any]]] = {
+    "CONCAT": (-1, lambda *values: "".join(_text(value) for value in values)),
+    "LENGTH": (1, lambda value: len(value) if isinstance(value, bytes) else len(_text(value).encode())),
+    "CHAR_LENGTH": (1, lambda value: len(_text(value))),
+    "CHARACTER_LENGTH": (1, lambda value: len(_text(value))),
+    "LEFT": (2, lambda value, count: _text(value)[: max(int(count), 0)]),
+    "RIGHT": (2, lambda value, count: _text(value)[-int(count) :] if int(count) > 0 else ""),
+    "LCASE": (1, lambda value: _text(value).lower()),
+    "LOWER": (1, lambda value: _text(value).lower()),
+    "UCASE": (1, lambda value: _text(value).upper()),
+    "UPPER": (1, lambda value: _text(value).upper()),
+    "REVERSE": (1, lambda value: _text(value)[::-1]),
+    "LOCATE": (-1, _locate),
+    "INSTR": (2, lambda text, needle: _locate(needle, text)),
+    "SUBSTRING_INDEX": (3, _substring_index),
+    "FIND_IN_SET": (2, _find_in_set),
+    "REGEXP": (2, _regexp),
+    "REGEXP_LIKE": (2, lambda value, pattern: _regexp(pattern, value)),
+    "GREATEST": (-1, max),
+    "LEAST": (-1, min),
+    "ROUND": (-1, _round_half_up),
+    "TRUNCATE": (2, _truncate),
+    "CEIL": (1, lambda value: math.ceil(value)),
+    "CEILING": (1, lambda value: math.ceil(value)),
+    "FLOOR": (1, lambda value: math.floor(value)),
+    "POW": (2, lambda base, exponent: float(base) ** float(exponent)),
+    "POWER": (2, lambda base, exponent: float(base) ** float(exponent)),
+    "SQRT": (1, lambda value: math.sqrt(value) if value >= 0 else None),
+    "MOD": (2, lambda value, by: math.fmod(value, by) if by else None),
+    "MYSQL_XOR": (2, lambda one, two: int(bool(one) != bool(two))),
+    "MYSQL_BITXOR": (2, lambda one, two: int(one) ^ int(two)),
+    "MD5": (1, lambda value: hashlib.md5(_text(value).encode(), usedforsecurity=False).hexdigest()),
+    "SHA1": (1, lambda value: hashlib.sha1(_text(value).encode(), usedforsecurity=False).hexdigest()),
+    "SHA2": (2, _sha2),
+    "JSON_UNQUOTE": (1, _json_unquote),
+}
+_OTHERS: dict[str, tuple[int, Callable[..., Any]]] = {
+    "IF": (3, lambda condition, yes, no: yes if condition else no),
+    "ISNULL": (1, lambda value: int(value is None)),
+    "CONCAT_WS": (-1, _concat_ws),
+    "FIELD": (-1, _field),
+    "MYSQL_ADD": (3, sqlite_time.add),
+    "MYSQL_SUB": (3, lambda value, amount, unit: sqlite_time.add(value, amount, unit, -1)),
+    "TIMESTAMPDIFF": (3, sqlite_time.difference),
+    "TIMESTAMPADD": (3, lambda unit, amount, value: sqlite_time.add(value, amount, unit)),
+    "MYSQL_PART": (2, sqlite_time.part),
+    "DATEDIFF": (2, sqlite_time.date_difference),
+    "DATE_FORMAT": (2, sqlite_time.date_format),
+    "FROM_UNIXTIME": (1, sqlite_time.from_unixtime),
+    "DATE": (1, sqlite_time.date_of),
+    "TIME": (1, sqlite_time.time_of),
+    "TIMESTAMP": (1, sqlite_time.timestamp_of),
+    "LAST_DAY": (1, sqlite_time.last_day),
+    "WEEKDAY": (1, sqlite_time.weekday),
+    "DAYOFWEEK": (1, sqlite_time.day_of_week),
+    "DAYOFYEAR": (1, sqlite_time.day_of_year),
+}
+_PARTS = ("YEAR", "QUARTER", "MONTH", "DAY", "HOUR", "MINUTE", "SECOND", "MICROSECOND")
+SAME_IN_SQLITE = _words("""COUNT SUM AVG MIN MAX ROW_NUMBER RANK DENSE_RANK PERCENT_RANK CUME_DIST NTILE LAG LEAD FIRST_VALUE
+    LAST_VALUE NTH_VALUE IFNULL NULLIF COALESCE ABS SIGN SUBSTR LTRIM RTRIM REPLACE HEX JSON_EXTRACT
+    JSON_VALID CAST""")
+"""Functions that SQLite has with MySQL's meaning."""
+KNOWN_FUNCTIONS = (
+    frozenset(NOW_NAMES) | frozenset(_NULL_SAFE) | frozenset(_OTHERS) | frozenset(_PARTS) | SAME_IN_SQLITE
+    | {"UNIX_TIMESTAMP", "DAYOFMONTH", "MYSQL_GROUP_CONCAT", "STD", "STDDEV", "STDDEV_POP", "STDDEV_SAMP"}
+)  # fmt: skip
+
+
+class _GroupConcat:
+    """MYSQL_GROUP_CONCAT(distinct, separator, descending, value, key): GROUP_CONCAT with its order, NULLs left out."""
+
+    def __init__(self) -> None:
+        self._items: list[tuple[Any, str]] = []
+        self._options: tuple[Any, Any, Any] = (0, ",", 0)
+
+    def step(self, *arguments: Any) -> None:
+        distinct, separator, descending, value, key = arguments
+        self._options = (distinct, separator, descending)
+        if value is not None and not (distinct and any(text == _text(value) for _, text in self._items)):
+            self._items.append((key, _text(value)))
+
+    def finalize(self) -> str | None:
+        _, separator, descending = self._options
+        items = sorted(self._items, key=lambda item: _sort_key(item[0]), reverse=bool(descending))
+        return _text(separator).join(text for _, text in items) if items else None
+
+
+def _constant(value: str) -> Callable[..., str]:
+    return lambda *_: value
+
+
+def _sort_key(value: Any) -> tuple[int, float, str]:
+    if value is None:
+        return (0, 0.0, "")
+    return (1, float(value), "") if isinstance(value, int | float) else (2, 0.0, _text(value))
+
+
+class _Deviation:
+    """Standard deviation; `sample` divides by n - 1."""
+
+    sample = False
+
+    def __init__(self) -> None:
+        self._values: list[float] = []
+
+    def step(self, *arguments: Any) -> None:
+        (value,) = arguments
+        if value is not None:
+            self._values.append(float(value))
+
+    def finalize(self) -> float | None:
+        count = len(self._values) - self.sample
+        if count < 1:
+            return None
+        mean = math.fsum(self._values) / len(self._values)
+        return math.sqrt(math.fsum((value - mean) ** 2 for value in self._values) / count)
+
+
+class _SampleDeviation(_Deviation):
+    sample = True
+
+
+def install(connection: sqlite3.Connection, now: float) -> None:
+    """Give a connection MySQL's functions, with `now` (seconds since the epoch) as the clock."""
+    moment = datetime.fromtimestamp(now, UTC)
+    for name, pattern in NOW_NAMES.items():
+        connection.create_function(name, -1, _constant(moment.strftime(pattern)), deterministic=True)
+    for name, (arity, function) in _NULL_SAFE.items():
+        connection.create_function(name, arity, _null_safe(function), deterministic=True)
+    for name, (arity, function) in _OTHERS.items():
+        connection.create_function(name, arity, function, deterministic=True)
+    for unit in _PARTS:
+        connection.create_function(unit, 1, lambda value, unit=unit: sqlite_time.part(unit, value), deterministic=True)
+    connection.create_function("DAYOFMONTH", 1, lambda value: sqlite_time.part("DAY", value), deterministic=True)
+    connection.create_function("UNIX_TIMESTAMP", 0, lambda: int(now), deterministic=True)
+    connection.create_function("UNIX_TIMESTAMP", 1, sqlite_time.unix_timestamp, deterministic=True)
+    connection.create_aggregate("MYSQL_GROUP_CONCAT", 5, _GroupConcat)
+    for name in ("STD", "STDDEV", "STDDEV_POP"):
+        connection.create_aggregate(name, 1, _Deviation)
+    connection.create_aggregate("STDDEV_SAMP", 1, _SampleDeviation)
