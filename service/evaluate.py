@@ -1,5 +1,6 @@
-"""Scoring of recorded incidents: did a run publish, does what it shows hold the key fact, how much else did it show. Pure
-but for `load_cases`. The runs themselves belong to the graph; the patterns to the cases, never to the code.
+"""Scoring of recorded incidents: did a run publish, does what it shows hold the key fact, how much else did it show.
+
+Pure but for `load_cases`. The runs themselves belong to the graph; the patterns to the cases, never to the code.
 """
 
 from __future__ import annotations

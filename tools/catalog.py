@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, field_validator, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
 
 MAX_CATALOG_BYTES = 1024 * 1024
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.\-]{0,63}$")]
@@ -25,6 +25,17 @@ class CatalogError(Exception):
     """The catalogue cannot be used; the message names the key and what is allowed, in one bounded line."""
 
 
+def _known_zone(value: str) -> str:
+    try:
+        ZoneInfo(value)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        raise ValueError("must be an IANA time zone, e.g. Asia/Shanghai") from None
+    return value
+
+
+ZoneName = Annotated[str, AfterValidator(_known_zone)]
+
+
 class _Entry(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -36,17 +47,8 @@ class TopicEntry(_Entry):
     description: Description = ""
     backend: Literal["files", "elasticsearch", "loki"] = "files"
     path: str | None = None
-    timezone: str = "UTC"
+    timezone: ZoneName = "UTC"
     encoding: str = "utf-8"
-
-    @field_validator("timezone")
-    @classmethod
-    def _known_zone(cls, value: str) -> str:
-        try:
-            ZoneInfo(value)
-        except (ZoneInfoNotFoundError, ValueError, OSError):
-            raise ValueError("must be an IANA time zone, e.g. Asia/Shanghai") from None
-        return value
 
     @model_validator(mode="after")
     def _files_need_a_path(self) -> TopicEntry:
@@ -56,12 +58,16 @@ class TopicEntry(_Entry):
 
 
 class DatasourceEntry(_Entry):
-    """One logical datasource: `path` of an SQLite file, or `dsn_env` naming the variable that holds the SQLAlchemy URL."""
+    """One logical datasource: `path` of an SQLite file, or `dsn_env` naming the variable that holds the SQLAlchemy URL.
+
+    `timezone` is the zone of the times in its tables: NOW() is shown in it.
+    """
 
     name: Name
     description: Description = ""
     path: str | None = None
     dsn_env: Annotated[str, StringConstraints(pattern=r"^[A-Z][A-Z0-9_]{0,63}$")] | None = None
+    timezone: ZoneName = "UTC"
     tables: dict[Identifier, list[Annotated[str, StringConstraints(max_length=64)]]] = Field(min_length=1)
 
     @model_validator(mode="after")

@@ -98,7 +98,7 @@ def _cut(piece: str, limit: int) -> str:
     if len(piece) <= limit:
         return piece.strip()
     word = _STRONG_WORD.search(piece)
-    start = 0 if word is None or word.start() < limit - 40 else min(word.start() - 20, len(piece) - limit)
+    start = 0 if word is None or word.end() < limit else min(max(word.start() - 20, 0), len(piece) - limit)
     if start > 0:
         start = piece.find(" ", start) + 1 or start
     cut = piece[start : start + limit]

@@ -69,14 +69,14 @@ SLOW_SECONDS = 1.0
 
 ERROR_QUERY = (
     'level:error OR level:fatal OR error OR exception OR fail OR fatal OR panic OR timeout OR "timed out" OR refused '
-    "OR denied OR undefined OR expired OR exhausted OR unavailable OR unable OR cannot OR crash OR killed OR OutOfMemory OR reject "
-    "OR warn OR 错误 OR 异常 OR 失败 OR 超时 OR 拒绝 OR 无法"
+    "OR denied OR undefined OR expired OR exhausted OR unavailable OR unable OR cannot OR crash OR killed OR "
+    "OutOfMemory OR reject OR warn OR 错误 OR 异常 OR 失败 OR 超时 OR 拒绝 OR 无法"
 )
 """First look at a topic: words and levels of trouble in general."""
 
 SLOW_QUERY = (
-    'slow OR latency OR timeout OR "timed out" OR duration OR elapsed OR took OR seconds OR response_time OR "completed in" '
-    "OR cost OR lag OR 慢 OR 耗时 OR 超时 OR 延迟 OR 毫秒"
+    'slow OR latency OR timeout OR "timed out" OR duration OR elapsed OR took OR seconds OR response_time '
+    'OR "completed in" OR cost OR lag OR 慢 OR 耗时 OR 超时 OR 延迟 OR 毫秒'
 )
 """First look when the question is about time: lines that measure it."""
 

@@ -50,8 +50,6 @@ class SqlRunStore:
             return False
         outcome = end.release_outcome if end else ReleaseOutcome.NONE
         values: dict[str, Any] = {"internal_state": to.value, "status": public_status(to, outcome).value}
-        if to in TERMINAL:
-            values["lease_until"] = None
         if end is not None:
             values |= _end_columns(end)
         states = sorted(state.value for state in sources)

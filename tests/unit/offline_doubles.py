@@ -89,14 +89,14 @@ class Session:
     violations: int = 0
     stopped: bool = False
 
-    def run(self) -> dict[str, Any]:
+    def run(self) -> str:
         """Drive the planner to its draft; fail when it needs more than 24 turns."""
         self.messages = [SystemMessage("You diagnose incidents."), HumanMessage(self.question)]
         pending, count, done = "", 0, set[str]()
         for _ in range(24):
             action = plan(self.messages, self.tools)
             if isinstance(action, FinalText):
-                return dict(json.loads(action.text))
+                return action.text
             assert not self.stopped, "asked for a tool after the stop directive"
             previous = action.args.get("previous_observation")
             self.calls.append({"id": action.id, "name": action.name, **action.args})

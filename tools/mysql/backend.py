@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Protocol
 
 from tools.mysql.values import JsonScalar, QueryResult
@@ -13,14 +14,14 @@ from tools.mysql.values import JsonScalar, QueryResult
 class Query:
     """A text that passed the gate, with its values.
 
-    `now` is what NOW() means, in seconds since the epoch; None leaves it to the server's clock. `seconds` is the time
-    the query may take, connecting included.
+    `now` is what NOW() means, in seconds since the epoch; None leaves it to the server's clock. `offset` is the
+    session's zone. `seconds` is the time the query may take, connecting included.
     """
 
     sql: str
     params: Sequence[JsonScalar]
-    tables: Sequence[str]
     now: float | None
+    offset: timedelta
     seconds: float
 
 

@@ -73,7 +73,7 @@ class _Session:
         self._driver = raw.driver_connection
         assert self._driver is not None
         is_mariadb = bool(getattr(self._engine.dialect, "is_mariadb", False))
-        for statement in session_statements(is_mariadb, query.now):
+        for statement in session_statements(is_mariadb, query.now, query.offset):
             await self._execute(statement)
         self.thread_id = self._driver.thread_id()
         result = await self._read(query)

@@ -52,7 +52,7 @@ class SqliteBackend:
         connection = self._open()
         try:
             connection.set_progress_handler(lambda: int(expired()), _INSTRUCTIONS_PER_CHECK)
-            install(connection, time.time() if query.now is None else query.now)
+            install(connection, time.time() if query.now is None else query.now, query.offset)
             connection.set_authorizer(_authorize)
             cursor = connection.execute(text, {f"p{index}": value for index, value in enumerate(query.params)})
             builder = ResultBuilder([column[0] for column in cursor.description or ()])

@@ -6,11 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from sqlalchemy.engine import URL
+from sqlalchemy.engine import URL, make_url
+from sqlalchemy.exc import ArgumentError
 
 from tools.catalog import Catalog, DatasourceEntry
 from tools.mysql.gate import TableList
-from tools.mysql.mysql_session import parse_dsn
+
+_DRIVERS = frozenset({"mysql", "mariadb"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +46,18 @@ def _datasource(entry: DatasourceEntry, base: Path, env: Mapping[str, str]) -> D
         wanted = "mysql+aiomysql://user:password@host:3306/database"
         return Datasource(entry, tables, problem=f"dsn_env: {entry.dsn_env} is not a URL like {wanted}")
     return Datasource(entry, tables, url=url)
+
+
+def parse_dsn(dsn: str) -> URL | None:
+    """Return the URL with the async driver, or None when it is no MySQL or MariaDB URL with a host part."""
+    try:
+        url = make_url(dsn)
+    except (ArgumentError, ValueError):
+        return None
+    name = url.drivername.split("+", 1)[0]
+    if name not in _DRIVERS:
+        return None
+    return url.set(drivername=f"{name}+aiomysql")
 
 
 def problems(catalog: Catalog, env: Mapping[str, str]) -> tuple[str, ...]:

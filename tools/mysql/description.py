@@ -11,8 +11,8 @@ MAX_NAMES_CHARS = 400
 MAX_COLUMNS_NAMED = 60
 
 _INTRODUCTION = (
-    "Run one read-only MySQL SELECT against a datasource and see up to 20 rows. Times are UTC; NOW() is the time of "
-    "the question. Only the tables below can be read; SHOW, DESCRIBE and EXPLAIN are not available. Aggregate where "
+    "Run one read-only MySQL SELECT against a datasource and see up to 20 rows. NOW() is the time of the question in the "
+    "datasource's zone. Only the tables below can be read; SHOW, DESCRIBE and EXPLAIN are not available. Aggregate where "
     "you can, bind values with ?. Datasources:"
 )
 _MORE = "\n(more tables exist that are not listed here)"
@@ -32,7 +32,7 @@ def describe(entries: Sequence[DatasourceEntry]) -> str:
 
 def _lines(entries: Sequence[DatasourceEntry]) -> Iterable[str]:
     for entry in entries:
-        yield f"- {entry.name}: {entry.description}" if entry.description else f"- {entry.name}"
+        yield f"- {entry.name} (times in {entry.timezone}): {entry.description}".removesuffix(": ")
         for table, columns in entry.tables.items():
             named = ", ".join(columns[:MAX_COLUMNS_NAMED]) + (", ..." if len(columns) > MAX_COLUMNS_NAMED else "")
             yield f"  - {table} ({named})" if columns else f"  - {table}"

@@ -109,10 +109,11 @@ def _next_token(sql: str, position: int) -> Token:
     if match is None or match.lastgroup is None:
         raise GateRefusal(_why_no_token(sql, position))
     token = Token(Kind(match.lastgroup), match.group(), match.start(), match.end())
-    if token.kind is Kind.NUMBER and sql[token.end : token.end + 1].isascii():
-        following = sql[token.end : token.end + 1]
-        if following and (following.isalnum() or following in "_.$"):
-            raise GateRefusal(GateRule.NUMBER_FORMAT)
+    following = sql[token.end : token.end + 1]
+    if token.kind is Kind.NUMBER and following.isascii() and (following.isalnum() or following in ("_", ".", "$")):
+        raise GateRefusal(GateRule.NUMBER_FORMAT)
+    if token.is_op(".") and following.isdigit():
+        raise GateRefusal(GateRule.NUMBER_FORMAT)
     return token
 
 

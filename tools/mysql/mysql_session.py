@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import aiomysql
 from pymysql.constants import CLIENT
-from sqlalchemy.engine import URL, make_url
-from sqlalchemy.exc import ArgumentError
 
 from tools.mysql.values import MAX_ROWS
 
@@ -23,20 +22,6 @@ TIMEOUT_ERRORS = frozenset({1317, 1969, 3024})
 UNAVAILABLE_ERRORS = frozenset({1040, 1044, 1045, 1049, 1129, 1130, 1203, 1226, 2002, 2003, 2005, 2006, 2013, 2014})
 """Not connected, not admitted, or the connection broke."""
 
-_DRIVERS = frozenset({"mysql", "mariadb"})
-
-
-def parse_dsn(dsn: str) -> URL | None:
-    """Return the URL with the async driver, or None when it is no MySQL or MariaDB URL with a host part."""
-    try:
-        url = make_url(dsn)
-    except (ArgumentError, ValueError):
-        return None
-    name = url.drivername.split("+", 1)[0]
-    if name not in _DRIVERS:
-        return None
-    return url.set(drivername=f"{name}+aiomysql")
-
 
 async def open_connection(*arguments: Any, **options: Any) -> aiomysql.Connection:
     """Open a driver connection that cannot send several statements or local files, whatever the URL says."""
@@ -50,7 +35,7 @@ async def open_connection(*arguments: Any, **options: Any) -> aiomysql.Connectio
     return connection
 
 
-def session_statements(is_mariadb: bool, now: float | None) -> tuple[str, ...]:
+def session_statements(is_mariadb: bool, now: float | None, offset: timedelta) -> tuple[str, ...]:
     """Statements that pin a fresh session; the last one starts the read-only transaction."""
     limit = (
         f"max_statement_time={MAX_STATEMENT_SECONDS}"
@@ -59,7 +44,7 @@ def session_statements(is_mariadb: bool, now: float | None) -> tuple[str, ...]:
     )
     settings = [
         f"sql_mode='{SQL_MODE}'",
-        "time_zone='+00:00'",
+        f"time_zone='{_zone(offset)}'",
         limit,
         f"sql_select_limit={MAX_ROWS + 1}",
         f"group_concat_max_len={GROUP_CONCAT_MAX_LEN}",
@@ -68,3 +53,9 @@ def session_statements(is_mariadb: bool, now: float | None) -> tuple[str, ...]:
     if now is not None:
         settings.append(f"timestamp={now:.6f}")
     return (f"SET SESSION {', SESSION '.join(settings)}", "START TRANSACTION READ ONLY")
+
+
+def _zone(offset: timedelta) -> str:
+    minutes = round(offset.total_seconds() / 60)
+    sign = "-" if minutes < 0 else "+"
+    return f"{sign}{abs(minutes) // 60:02d}:{abs(minutes) % 60:02d}"

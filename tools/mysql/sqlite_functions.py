@@ -9,12 +9,13 @@ import hashlib
 import math
 import sqlite3
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 import re2
 
-from tools.mysql import sqlite_time
+from tools.mysql.sqlite_time import SessionTime
 
 NOW_NAMES = {
     "NOW": "%Y-%m-%d %H:%M:%S",
@@ -29,7 +30,7 @@ NOW_NAMES = {
     "CURRENT_TIME": "%H:%M:%S",
     "UTC_TIME": "%H:%M:%S",
 }
-"""Functions of the clock and what they show; the session's zone is UTC on every backend."""
+"""Functions of the clock and what they show; those named UTC show UTC, the others the session's zone."""
 
 
 def _text(value: Any) -> str:
@@ -92,7 +93,6 @@ def _json_unquote(value: Any) -> str:
     return _text(value)  # SQLite's json_extract already gives the bare text
 
 
-
 def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
@@ -138,31 +138,46 @@ _OTHERS: dict[str, tuple[int, Callable[..., Any]]] = {
     "ISNULL": (1, lambda value: int(value is None)),
     "CONCAT_WS": (-1, _concat_ws),
     "FIELD": (-1, _field),
-    "MYSQL_ADD": (3, sqlite_time.add),
-    "MYSQL_SUB": (3, lambda value, amount, unit: sqlite_time.add(value, amount, unit, -1)),
-    "TIMESTAMPDIFF": (3, sqlite_time.difference),
-    "TIMESTAMPADD": (3, lambda unit, amount, value: sqlite_time.add(value, amount, unit)),
-    "MYSQL_PART": (2, sqlite_time.part),
-    "DATEDIFF": (2, sqlite_time.date_difference),
-    "DATE_FORMAT": (2, sqlite_time.date_format),
-    "FROM_UNIXTIME": (1, sqlite_time.from_unixtime),
-    "DATE": (1, sqlite_time.date_of),
-    "TIME": (1, sqlite_time.time_of),
-    "TIMESTAMP": (1, sqlite_time.timestamp_of),
-    "LAST_DAY": (1, sqlite_time.last_day),
-    "WEEKDAY": (1, sqlite_time.weekday),
-    "DAYOFWEEK": (1, sqlite_time.day_of_week),
-    "DAYOFYEAR": (1, sqlite_time.day_of_year),
 }
+
+
+def _time_functions(time: SessionTime) -> dict[str, tuple[int, Callable[..., Any]]]:
+    return {
+        "MYSQL_ADD": (3, time.add),
+        "MYSQL_SUB": (3, lambda value, amount, unit: time.add(value, amount, unit, -1)),
+        "TIMESTAMPDIFF": (3, time.difference),
+        "TIMESTAMPADD": (3, lambda unit, amount, value: time.add(value, amount, unit)),
+        "MYSQL_PART": (2, time.part),
+        "DATEDIFF": (2, time.date_difference),
+        "DATE_FORMAT": (2, time.date_format),
+        "FROM_UNIXTIME": (1, time.from_unixtime),
+        "DATE": (1, time.date_of),
+        "TIME": (1, time.time_of),
+        "TIMESTAMP": (1, time.timestamp_of),
+        "LAST_DAY": (1, time.last_day),
+        "WEEKDAY": (1, time.weekday),
+        "DAYOFWEEK": (1, time.day_of_week),
+        "DAYOFYEAR": (1, time.day_of_year),
+    }
+
+
 _PARTS = ("YEAR", "QUARTER", "MONTH", "DAY", "HOUR", "MINUTE", "SECOND", "MICROSECOND")
-SAME_IN_SQLITE = _words("""COUNT SUM AVG MIN MAX ROW_NUMBER RANK DENSE_RANK PERCENT_RANK CUME_DIST NTILE LAG LEAD FIRST_VALUE
+SAME_IN_SQLITE = _words(
+    """
+    COUNT SUM AVG MIN MAX ROW_NUMBER RANK DENSE_RANK PERCENT_RANK CUME_DIST NTILE LAG LEAD FIRST_VALUE
     LAST_VALUE NTH_VALUE IFNULL NULLIF COALESCE ABS SIGN SUBSTR LTRIM RTRIM REPLACE HEX JSON_EXTRACT
-    JSON_VALID CAST""")
+    JSON_VALID CAST
+    """
+)
 """Functions that SQLite has with MySQL's meaning."""
-KNOWN_FUNCTIONS = (
-    frozenset(NOW_NAMES) | frozenset(_NULL_SAFE) | frozenset(_OTHERS) | frozenset(_PARTS) | SAME_IN_SQLITE
-    | {"UNIX_TIMESTAMP", "DAYOFMONTH", "MYSQL_GROUP_CONCAT", "STD", "STDDEV", "STDDEV_POP", "STDDEV_SAMP"}
-)  # fmt: skip
+KNOWN_FUNCTIONS = SAME_IN_SQLITE.union(
+    NOW_NAMES,
+    _NULL_SAFE,
+    _OTHERS,
+    _PARTS,
+    _time_functions(SessionTime(timedelta())),
+    ("UNIX_TIMESTAMP", "DAYOFMONTH", "MYSQL_GROUP_CONCAT", "STD", "STDDEV", "STDDEV_POP", "STDDEV_SAMP"),
+)
 
 
 class _GroupConcat:
@@ -219,21 +234,24 @@ class _SampleDeviation(_Deviation):
     sample = True
 
 
-def install(connection: sqlite3.Connection, now: float) -> None:
-    """Give a connection MySQL's functions, with `now` (seconds since the epoch) as the clock."""
-    moment = datetime.fromtimestamp(now, UTC)
-    for name, pattern in NOW_NAMES.items():
-        connection.create_function(name, -1, _constant(moment.strftime(pattern)), deterministic=True)
-    for name, (arity, function) in _NULL_SAFE.items():
-        connection.create_function(name, arity, _null_safe(function), deterministic=True)
-    for name, (arity, function) in _OTHERS.items():
+def install(connection: sqlite3.Connection, now: float, offset: timedelta) -> None:
+    """Give a connection MySQL's functions, with `now` (seconds since the epoch) as clock in a zone `offset` from UTC."""
+    local = datetime.fromtimestamp(now, UTC) + offset
+    utc = datetime.fromtimestamp(now, UTC)
+    time = SessionTime(offset)
+    functions = {name: (arity, _null_safe(function)) for name, (arity, function) in _NULL_SAFE.items()}
+    functions |= _OTHERS | _time_functions(time)
+    functions |= {
+        name: (-1, _constant((utc if name.startswith("UTC") else local).strftime(pattern)))
+        for name, pattern in NOW_NAMES.items()
+    }
+    functions |= {unit: (1, partial(time.part, unit)) for unit in _PARTS}
+    functions["DAYOFMONTH"] = (1, partial(time.part, "DAY"))
+    for name, (arity, function) in functions.items():
         connection.create_function(name, arity, function, deterministic=True)
-    for unit in _PARTS:
-        connection.create_function(unit, 1, lambda value, unit=unit: sqlite_time.part(unit, value), deterministic=True)
-    connection.create_function("DAYOFMONTH", 1, lambda value: sqlite_time.part("DAY", value), deterministic=True)
     connection.create_function("UNIX_TIMESTAMP", 0, lambda: int(now), deterministic=True)
-    connection.create_function("UNIX_TIMESTAMP", 1, sqlite_time.unix_timestamp, deterministic=True)
-    connection.create_aggregate("MYSQL_GROUP_CONCAT", 5, _GroupConcat)
+    connection.create_function("UNIX_TIMESTAMP", 1, time.unix_timestamp, deterministic=True)
+    connection.create_aggregate("MYSQL_GROUP_CONCAT", 5, _GroupConcat)  # type: ignore[arg-type]  # the stub wants int
     for name in ("STD", "STDDEV", "STDDEV_POP"):
-        connection.create_aggregate(name, 1, _Deviation)
-    connection.create_aggregate("STDDEV_SAMP", 1, _SampleDeviation)
+        connection.create_aggregate(name, 1, _Deviation)  # type: ignore[arg-type]
+    connection.create_aggregate("STDDEV_SAMP", 1, _SampleDeviation)  # type: ignore[arg-type]

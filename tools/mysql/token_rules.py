@@ -100,10 +100,10 @@ def _check_before_paren(tokens: Sequence[Token], index: int, dotted: bool) -> No
 
 
 def _is_clause_word(tokens: Sequence[Token], index: int) -> bool:
-    """Say whether a word that is no reserved one stands where only its clause can stand: OVER ( and = ANY (SELECT."""
+    """Say whether a word that is no reserved one stands where only its clause can: OVER (, AGAINST (, = ANY (SELECT."""
     word = tokens[index].upper
     previous = tokens[index - 1] if index else None
-    if word == "OVER":
+    if word in ("OVER", "AGAINST"):
         return previous is not None and previous.is_op(")")
     if word in ("ANY", "SOME", "ALL"):
         compared = previous is not None and previous.kind is Kind.OP and previous.text in _COMPARISONS

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict
+from datetime import datetime, timedelta
 from typing import Any
+from zoneinfo import ZoneInfo
 
 from pydantic import BaseModel
 
@@ -95,9 +97,9 @@ class MysqlTool:
         if verdict.placeholders != len(query.params):
             raise ToolFailure(ToolErrorCode.PARAM_COUNT_MISMATCH)
         seconds = min(TIMEOUT_SECONDS, context.deadline_seconds) * QUERY_SHARE
-        result = await self._backend(source).query(
-            Query(query.sql, tuple(query.params), verdict.tables, self._now(source, context), seconds)
-        )
+        now = self._now(source, context)
+        offset = _offset(source, context.now if now is None else now)
+        result = await self._backend(source).query(Query(query.sql, tuple(query.params), now, offset, seconds))
         secret = secret_positions(query.sql, result.columns)
         response = observation.build_response(self.scope(query), result, secret)
         return ToolOutcome(
@@ -173,6 +175,11 @@ def _hint(rule: GateRule, source: Datasource) -> str:
         note = ", written exactly so" if source.tables.case_sensitive else ""
         return f"tables of this datasource{note}: {allowed_names(sorted(source.entry.tables))}"
     return HINTS[rule]
+
+
+def _offset(source: Datasource, at: float) -> timedelta:
+    # A fixed offset instead of the zone's name: servers often lack the tables of named zones.
+    return datetime.fromtimestamp(at, ZoneInfo(source.entry.timezone)).utcoffset() or timedelta()
 
 
 def _raw(result: dict[str, Any]) -> dict[str, Any]:

@@ -58,6 +58,9 @@ _PARTS: dict[type[exp.Expr], frozenset[str]] = {
     exp.With: frozenset({"expressions"}),
     exp.CTE: frozenset({"this", "alias"}),
     exp.Star: frozenset(),
+    exp.Column: frozenset({"this", "table", "db"}),
+    exp.Distinct: frozenset({"expressions"}),
+    exp.DataType: frozenset({"this", "expressions"}),
     exp.Limit: frozenset({"expression", "offset"}),
     exp.Group: frozenset({"expressions", "rollup"}),
 }
@@ -103,6 +106,10 @@ def _check_node(node: exp.Expr) -> None:
         raise GateRefusal(GateRule.NODE_NOT_ALLOWED)
     allowed = _PARTS.get(type(node))
     if allowed is not None and any(value and part not in allowed for part, value in node.args.items()):
+        raise GateRefusal(GateRule.NODE_NOT_ALLOWED)
+    if isinstance(node, exp.Select) and not node.expressions:
+        raise GateRefusal(GateRule.PARSE_ERROR)
+    if isinstance(node, exp.DataType) and node.this is exp.DType.ARRAY:
         raise GateRefusal(GateRule.NODE_NOT_ALLOWED)
     if isinstance(node, exp.Table) and not isinstance(node.this, exp.Identifier):
         raise GateRefusal(GateRule.NODE_NOT_ALLOWED)
