@@ -7,6 +7,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from graph.budget import BudgetLimits
 from graph.contract import BudgetDimension, RequestErrorCode, ViolationType
 from tools.contract import InformationGain, InvalidInput, Scope
 
@@ -27,6 +28,7 @@ class RunSettings(NodeModel):
     model: str | None = None
     language: str = "zh"
     forked_from: str | None = None
+    limits: BudgetLimits = Field(default_factory=BudgetLimits)
 
 
 class RequestedCall(NodeModel):
@@ -52,8 +54,12 @@ class CallInHand(NodeModel):
     evaluation: Evaluation | None = None
     input: dict[str, Any] | None = None
     scope: Scope | None = None
-    evaluation_applied: bool = False
     observation: dict[str, Any] | None = None
+
+    @property
+    def evaluation_applied(self) -> bool:
+        """Whether the call's evaluation was consumed: `dedup_scope` always does, and no call before it keeps one (R37)."""
+        return self.evaluation is not None
 
 
 class Rejection(NodeModel):

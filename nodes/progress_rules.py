@@ -70,7 +70,7 @@ def judge_scope(judged: Judged) -> tuple[Judged, tuple[AppliedGain, ...]]:
         gain = call.evaluation.information_gain
         after = tracker.with_evaluation(gain)
         gains.append(AppliedGain(tracker, after, call.evaluation.tool_call_id, gain, "MODEL"))
-        tracker, call = after, call.model_copy(update={"evaluation_applied": True})
+        tracker = after
     judged = Judged(tracker, call)
     if tracker.saturated:
         return _refused(judged, RequestErrorCode.INFORMATION_SATURATED), tuple(gains)
@@ -84,15 +84,18 @@ def judge_scope(judged: Judged) -> tuple[Judged, tuple[AppliedGain, ...]]:
 
 
 def judge_result(
-    tracker: DiagnosisProgressTracker, completed: CompletedCall, scope_key: str, status: EvidenceStatus
+    tracker: DiagnosisProgressTracker, completed: CompletedCall, status: EvidenceStatus
 ) -> tuple[DiagnosisProgressTracker, tuple[AppliedGain, ...]]:
-    """Step 6: index the call; NO_EVIDENCE is NO_GAIN, EVIDENCE_FOUND awaits the model, ERROR changes nothing (R37, R38)."""
-    indexed = tracker.with_completed(completed)
+    """Step 6: index the call; NO_EVIDENCE is NO_GAIN, EVIDENCE_FOUND awaits the model, ERROR changes nothing (R37, R38).
+
+    `completed` carries its scope; a failed call's scope is not remembered.
+    """
     if status is EvidenceStatus.ERROR:
-        return indexed, ()
+        return tracker.with_completed(completed.model_copy(update={"scope_key": None})), ()
+    indexed = tracker.with_completed(completed)
     if status is EvidenceStatus.EVIDENCE_FOUND:
-        return indexed.with_evidence(scope_key, completed.tool_call_id), ()
-    after = indexed.with_no_evidence(scope_key, completed.tool_call_id)
+        return indexed.with_pending(completed.tool_call_id), ()
+    after = indexed.with_no_gain()
     return after, (AppliedGain(indexed, after, completed.tool_call_id, InformationGain.NO_GAIN, "HARNESS"),)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from langchain_core.messages import ToolMessage
 
 from graph.contract import RequestErrorCode, TraceEvent, TraceEventType
-from graph.state import DiagnosisState, load_tracker
+from graph.state import DiagnosisState, cleared, load_tracker
 from graph.tracker import DiagnosisProgressTracker
 from nodes.answering import requested_calls
 from nodes.contract import CallInHand, CollectionEnd, EndCause, Rejection
@@ -42,9 +42,7 @@ async def project_progress(state: DiagnosisState, run: NodeRun) -> NodeResult:
     )
     update: dict[str, Any] = {
         "snapshot": snapshot.model_dump(mode="json"),
-        "requested": [],
-        "call": None,
-        "rejection": None,
+        **cleared(state, "requested", "call", "rejection"),
     }
     if answers:
         update["messages"] = answers

@@ -37,10 +37,9 @@ async def repair_evidence(state: DiagnosisState, run: NodeRun) -> NodeResult:
 
 
 def _failed(guard: GuardRecord, outcome: ModelCallOutcome) -> NodeResult:
-    # A repair that could not run is a machinery error, not a verdict (R88g).
+    # The guard has spoken; a repair that could not run leaves its verdict standing (R88f).
     reason = (outcome.crossed and outcome.crossed.value) or (outcome.failure and outcome.failure.value) or "TOOL_CALLS"
-    broken = guard.model_copy(update={"evidence": GuardOutcome.TECHNICAL_FAILURE})
-    return _result(broken, outcome, False, reason, {})
+    return _result(guard, outcome, False, reason, {})
 
 
 def _result(

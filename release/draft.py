@@ -52,13 +52,18 @@ def provider_schema(model: type[BaseModel]) -> dict[str, Any]:
     modes refuse as keywords, move into the descriptions; the raw text is validated against them either way.
     """
     schema = model.model_json_schema()
-    return _portable(schema, schema.get("$defs", {}))
+    return _portable(_undocumented(schema), schema.get("$defs", {}))
+
+
+def _undocumented(definition: dict[str, Any]) -> dict[str, Any]:
+    """A class's docstring speaks to developers; only the fields' descriptions speak to the model."""
+    return {key: value for key, value in definition.items() if key != "description"}
 
 
 def _portable(node: dict[str, Any], definitions: dict[str, Any]) -> dict[str, Any]:
     if "$ref" in node:
         target = definitions[str(node["$ref"]).rsplit("/", 1)[-1]]
-        node = {**target, **{key: value for key, value in node.items() if key != "$ref"}}
+        node = {**_undocumented(target), **{key: value for key, value in node.items() if key != "$ref"}}
     result: dict[str, Any] = {key: node[key] for key in _KEPT if key in node}
     text = " ".join([*([result["description"]] if "description" in result else []), *_bounds(node)])
     if text:

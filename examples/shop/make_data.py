@@ -13,7 +13,7 @@ import json
 import random
 import sqlite3
 import sys
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 
 ZONE = timezone(timedelta(hours=8))
@@ -84,6 +84,11 @@ class Shop:
         self.lines["deploy"].append((at, f"{at.isoformat(timespec='seconds')} INFO  rollout: {message}"))
 
 
+def sql_time(at: datetime) -> str:
+    """A time as the database holds it: UTC."""
+    return f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%S}"
+
+
 def order(shop: Shop, number: int, at: datetime) -> None:
     """One customer's order, from browsing to payment."""
     rand = shop.random
@@ -107,9 +112,9 @@ def order(shop: Shop, number: int, at: datetime) -> None:
         shop.payment(done, "INFO", "PaymentService", f"charge ok order={order_id} provider={provider} cost={millis}ms")
         shop.checkout(done, "INFO", f"结算成功 order={order_id} cost={millis + 35}ms", order_id=order_id)
         shop.gateway(done, "/api/checkout", 200, millis + 48)
-        shop.payments.append((len(shop.payments) + 1, order_id, provider, "CAPTURED", f"{done:%Y-%m-%d %H:%M:%S}"))
+        shop.payments.append((len(shop.payments) + 1, order_id, provider, "CAPTURED", sql_time(done)))
     status = "PAYMENT_PENDING" if fails else rand.choice(("PAID", "PAID", "PAID", "SHIPPED"))
-    created = f"{at:%Y-%m-%d %H:%M:%S}"
+    created = sql_time(at)
     shop.orders.append((order_id, customer, status, cents, created, created))
 
 
@@ -209,7 +214,7 @@ def slow_queries(rand: random.Random) -> list[tuple[int, str, float, str, str]]:
             "report-job",
             round(4 + 9 * rand.random(), 2),
             statement,
-            f"{day + timedelta(minutes=7 * i):%Y-%m-%d %H:%M:%S}",
+            sql_time(day + timedelta(minutes=7 * i)),
         )
         for i in range(1, 25)
     ]

@@ -92,7 +92,7 @@ def _strict(node: Schema, nullable: bool) -> Schema:
     result = {key: value for key, value in node.items() if key not in _STRICT_DROPS and key != "oneOf"}
     notes = [note.format(node[key]) for key, note in _LENGTH_NOTES.items() if key in node]
     if notes:
-        result["description"] = " ".join([*([node["description"]] if node.get("description") else []), *notes])
+        result["description"] = " ".join([*filter(None, [node.get("description")]), f"({', '.join(notes)})"])
     if branches := node.get("anyOf") or node.get("oneOf"):
         result["anyOf"] = [_strict(branch, nullable) for branch in branches]
     if node.get("type") == "array":

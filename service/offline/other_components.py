@@ -21,15 +21,14 @@ MAX_ITEMS = 3
 MAX_ITEM_CHARS = 400
 
 _GREETING = re.compile(
-    r"^\W*(?:hi|hello|hey|thanks|thank you|good (?:morning|evening)|你好|您好|谢谢|早上好|晚上好|嗨|在吗)\b?"
-    r"\W*\w{0,12}\W*$",
+    r"^\W*(?:hi|hello|hey|thanks|thank you|good (?:morning|evening)|你好|您好|谢谢|早上好|晚上好|嗨|在吗)(?:\W+\w{0,12})?\W*$",
     re.IGNORECASE,
 )
 _ABOUT_SELF = re.compile(r"who are you|what can you do|你是谁|你能做什么|你会什么|介绍一下你", re.IGNORECASE)
 _KNOWLEDGE = re.compile(
-    r"^\W*(?:how (?:do|to|can|should)|what (?:is|are|does) (?:an? |the )?[\w\- ]{2,40}\??$"
-    r"|^\W*(?:where (?:is|can i find)|explain|define)\b?"
-    r"|(?:如何|怎么|怎样)(?:处理|配置|排查|操作|设置|升级|扩容|重启|回滚|处置|恢复)|是什么[?？]?$|什么是|(?:步骤|流程|手册|文档|规范)",
+    r"^\W*how (?:do|to|can|should)\b|^\W*what (?:is|are|does) (?:an? |the )?[\w\- ]{2,40}\??$|^\W*(?:explain|define)\b"
+    r"|^\W*where (?:is|can i find)\b|(?:如何|怎么|怎样)(?:处理|配置|排查|操作|设置|升级|扩容|重启|回滚|处置|恢复)"
+    r"|是什么[?？]?$|什么是|步骤|流程|手册|文档|规范",
     re.IGNORECASE,
 )
 _DIAGNOSIS = re.compile(r"\bwhy\b|what'?s wrong|为什么|为何|怎么回事|什么原因|根因|诊断", re.IGNORECASE)

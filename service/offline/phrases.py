@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from service.offline.trouble import clean, weight
 
@@ -28,6 +29,7 @@ PHRASES: dict[str, dict[str, str]] = {
         "count_only": "（{count} 条）",
         "several": "日志 {topic} 中的异常记录（按模式归并）：{quotes}",
         "slow": "日志 {topic} 中耗时最长的记录：{quote}",
+        "rare": "日志 {topic} 中没有错误；少见的记录：{quotes}",
         "common": "日志 {topic} 中没有错误；与问题相关的典型记录：{quote}",
         "conclusion": "{concludes}（依据运行手册《{title}》；本次所见：{seen}）",
         "any": "（全部）",
@@ -54,6 +56,7 @@ PHRASES: dict[str, dict[str, str]] = {
         "count_only": " ({count} lines)",
         "several": "Trouble in logs {topic}, one line per pattern: {quotes}",
         "slow": "Longest durations in logs {topic}: {quote}",
+        "rare": "No errors in logs {topic}; rare lines: {quotes}",
         "common": "No errors in logs {topic}; a typical line related to the question: {quote}",
         "conclusion": "{concludes} (runbook: {title}; seen in this run: {seen})",
         "any": "(all)",
@@ -68,26 +71,34 @@ _STRONG_WORD = re.compile(
 )
 
 
-def quote(text: str, limit: int = 200) -> str:
+def quote(text: str, limit: int = 200, wanted: Sequence[str] = ()) -> str:
     """Quote a verbatim piece of one text between backticks; "" when nothing of it can be quoted."""
-    piece = excerpt(text, limit)
+    piece = excerpt(text, limit, wanted)
     return f"`{piece}`" if piece else ""
 
 
-def excerpt(text: str, limit: int) -> str:
-    """A contiguous piece of a text without line breaks and backticks: all of it, or the clauses that tell most."""
+def excerpt(text: str, limit: int, wanted: Sequence[str] = ()) -> str:
+    """A contiguous piece of a text without line breaks and backticks: all of it, or the clauses that tell most.
+
+    Lines and clauses that hold a `wanted` text (lower case) come before others.
+    """
+
+    def holds(piece: str) -> int:
+        return sum(item in piece.lower() for item in wanted)
+
     pieces = [piece.strip() for piece in re.split(r"[`\r\n\x00-\x08\x0b-\x1f]+", text)]
     pieces = [piece for piece in pieces if piece]
     if not pieces:
         return ""
-    best = max(pieces, key=lambda piece: (weight(piece), min(len(piece), 40)))
+    best = max(pieces, key=lambda piece: (holds(piece), weight(piece), min(len(piece), 40)))
     if len(best) <= limit:
         return best
     clauses = [(match.start(), match.end()) for match in _CLAUSE.finditer(best)]
     starts = [0, *(end for _, end in clauses)]
     ends = [*(start for start, _ in clauses), len(best)]
-    start, end = max(zip(starts, ends, strict=True), key=lambda span: (_weight(best[span[0] : span[1]]), -span[0]))
-    for later_start, later_end in zip(starts, ends, strict=True):
+    spans = list(zip(starts, ends, strict=True))
+    start, end = max(spans, key=lambda span: (holds(best[slice(*span)]), _weight(best[slice(*span)]), -span[0]))
+    for later_start, later_end in spans:
         if later_start >= end and later_end - start <= limit:
             end = later_end
     return _cut(best[start:end], limit)

@@ -10,7 +10,7 @@ from typing import Any
 from service.offline.checks import Check, parse_checks
 from service.offline.terms import Question
 from service.offline.transcript import Exchange
-from service.offline.trouble import clean, longest_seconds, shared_terms, telling
+from service.offline.trouble import clean, is_preamble, longest_seconds, shared_terms, telling
 
 NOTEWORTHY = 2.0
 """Score from which a line counts as telling."""
@@ -50,7 +50,13 @@ class Runbook:
 
 
 def skeleton(text: str) -> frozenset[str]:
-    """Words of a line without those that hold digits."""
+    """Words without those that hold digits: of the first line where it says something, else of the whole text."""
+    lines = clean(text).strip().split("\n", 1)
+    first = _plain_words(lines[0])
+    return first if len(first) >= 3 and not is_preamble(lines[0]) else _plain_words(text)
+
+
+def _plain_words(text: str) -> frozenset[str]:
     words = (word for word in clean(text).split() if not any(c.isdigit() for c in word))
     return frozenset(_WORDS.findall(" ".join(words).lower()))
 
@@ -62,7 +68,7 @@ def similar(left: frozenset[str], right: frozenset[str]) -> bool:
     common = len(left & right)
     shorter = min(len(left), len(right))
     # A template may be cut: then the shorter one is all but contained in the longer.
-    return common / len(left | right) >= SAME_LINE or (shorter >= 5 and common / shorter >= 0.9)
+    return common / len(left | right) >= SAME_LINE or (shorter >= 5 and common / shorter >= 0.8)
 
 
 def read_lines(exchange: Exchange, question: Question) -> tuple[Line, ...]:
@@ -75,10 +81,10 @@ def read_lines(exchange: Exchange, question: Question) -> tuple[Line, ...]:
             level, stamp = str(event.get("level") or ""), str(event.get("timestamp") or "")
             score = telling(level, text, question)
             _merge(lines, Line(text, level, score, 1, stamp, stamp, True, shared_terms(text, question)))
+    counted: set[int] = set()
     for pattern in _objects(exchange.answer.get("patterns")):
-        template = str(pattern.get("template") or "")
-        if template.strip():
-            _add_pattern(lines, template, pattern, question)
+        if str(pattern.get("template") or "").strip():
+            counted.add(_add_pattern(lines, counted, pattern, question))
     return tuple(sorted((_weigh(line, total) for line in lines), key=lambda line: -line.score))
 
 
@@ -142,14 +148,15 @@ def rows(exchange: Exchange) -> list[list[Any]]:
 def gained(exchange: Exchange, check: Check | None, earlier: Sequence[Exchange], question: Question) -> bool:
     """The verdict on a result (R21), by one plain rule.
 
-    A check's result gained when it matched. A search gained when a document with checks came back. A log result gained
+    A check's result gained when it matched. A search gained when a document came back that
+    lists checks, or one of HIGH relevance that holds a name the question holds. A log result gained
     when it shows a telling line, or one that shares a term with the question, whose pattern no earlier result showed.
     A row nobody has seen yet is a gain.
     """
     if check is not None:
         return check_matched(check, exchange)
     if documents(exchange):
-        return bool(read_runbooks(exchange))
+        return bool(read_runbooks(exchange)) or _names_a_name(exchange, question)
     if rows(exchange):
         known = [row for other in earlier for row in rows(other)]
         return any(row not in known for row in rows(exchange))
@@ -158,20 +165,30 @@ def gained(exchange: Exchange, check: Check | None, earlier: Sequence[Exchange],
     return any(line.score >= NOTEWORTHY or line.shared for line in fresh)
 
 
-def _add_pattern(lines: list[Line], template: str, pattern: dict[str, Any], question: Question) -> None:
-    count, first, last = (
-        _count(pattern.get("count")) or 1,
-        str(pattern.get("first") or ""),
-        str(pattern.get("last") or ""),
-    )
-    mine = skeleton(template)
-    matches = [i for i, line in enumerate(lines) if similar(mine, line.skeleton)]
-    for i in matches[:1]:
-        lines[i] = replace(lines[i], count=max(count, lines[i].count), first=first or lines[i].first, last=last)
-    if not matches:
+def _names_a_name(exchange: Exchange, question: Question) -> bool:
+    high = [
+        str(doc.get("content") or "").lower() for doc in documents(exchange) if doc.get("relevance_level") == "HIGH"
+    ]
+    return any(name in text for name in question.names for text in high)
+
+
+def _add_pattern(lines: list[Line], counted: set[int], pattern: dict[str, Any], question: Question) -> int:
+    """Give a pattern's count and times to its line, or add it as a line; the line's place.
+
+    Of several patterns that read as one line the first counts: a sum would be a number that no result states.
+    """
+    template, count = str(pattern["template"]), _count(pattern.get("count")) or 1
+    first, last = str(pattern.get("first") or ""), str(pattern.get("last") or "")
+    at = _find(lines, Line(template, "", 0.0))
+    if at is None:
         level = str(pattern.get("level") or "")
         score = telling(level, template, question)
         lines.append(Line(template, level, score, count, first, last, False, shared_terms(template, question)))
+        return len(lines) - 1
+    if at not in counted:
+        line = lines[at]
+        lines[at] = replace(line, count=max(count, line.count), first=first or line.first, last=last or line.last)
+    return at
 
 
 def _weigh(line: Line, total: int) -> Line:

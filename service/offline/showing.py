@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from service.offline.checks import Check
@@ -14,6 +15,9 @@ from service.offline.trouble import LEVELS, SLOW_SECONDS, longest_seconds
 MAX_STATEMENT = 600
 MAX_DISTINCT = 5
 """Distinct lines one overview statement quotes."""
+MAX_RARE = 3
+RARE = 0.02
+"""Share of all lines up to which a pattern is rare."""
 CLOSE = 0.6
 """Share of the best line's score that another line needs to be shown."""
 
@@ -25,9 +29,9 @@ def matched_quotes(check: Check, exchange: Exchange, question: Question, limit: 
     if check.kind == "mysql":
         return _row_quotes(check, exchange)
     lines = read_lines(exchange, question)
-    wanted = check.contains.lower()
-    ordered = sorted(lines, key=lambda line: (wanted not in line.text.lower() if wanted else False, not line.is_event))
-    return [quoted for quoted in (quote(line.text, 160) for line in ordered[:limit]) if quoted]
+    wanted = [text.lower() for text in (check.contains, *re.findall(r'"([^"]+)"', check.query)) if text]
+    ordered = sorted(lines, key=lambda line: (-sum(text in line.text.lower() for text in wanted), not line.is_event))
+    return [quoted for quoted in (quote(line.text, 160, wanted) for line in ordered[:limit]) if quoted]
 
 
 def _row_quotes(check: Check, exchange: Exchange, limit: int = 3) -> list[str]:
@@ -63,8 +67,21 @@ def probe_statements(exchanges: Sequence[Exchange], question: Question) -> list[
         statements = _topic_statements(topic, group, lines, question, best)
         if statements:
             shown.append((max((line.score for line in lines), default=0.0), statements))
+    if not shown and read:
+        return _rare_lines(*read[0], question)
     shown.sort(key=lambda item: -item[0])
     return [statement for _, statements in shown for statement in statements]
+
+
+def _rare_lines(topic: str, group: Sequence[Exchange], lines: Sequence[Line], question: Question) -> list[Shown]:
+    """Where nothing is telling and nothing shares a word with the question: what is rare in the first topic."""
+    total = sum(line.count for line in lines)
+    rare = [line for line in lines if line.is_event and total >= 20 and line.count <= RARE * total]
+    rare = sorted(rare, key=lambda line: line.count)[:MAX_RARE]
+    words = PHRASES[question.language]
+    quotes = [quote(line.text, 160) for line in rare]
+    text = words["rare"].format(topic=topic, quotes=words["sep"].join(item for item in quotes if item))
+    return [(text, _ids(rare, group, question))] if any(quotes) else []
 
 
 def _topic_statements(
@@ -110,7 +127,7 @@ def _count_only(line: Line, words: dict[str, str]) -> str:
 def _count(line: Line, words: dict[str, str]) -> str:
     if line.count <= 1:
         return ""
-    if line.first and line.last:
+    if line.first and line.last and short_time(line.first) != short_time(line.last):
         return words["count"].format(count=line.count, first=short_time(line.first), last=short_time(line.last))
     return words["count_only"].format(count=line.count)
 

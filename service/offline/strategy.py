@@ -15,7 +15,7 @@ from service.offline.bound_tools import BoundTools
 from service.offline.checks import Check
 from service.offline.reading import NOTEWORTHY, Line, Runbook, check_matched, read_lines, read_runbooks
 from service.offline.terms import Question
-from service.offline.topics import choose_topic, stem
+from service.offline.topics import RELATED, choose_topic, stem
 from service.offline.transcript import Exchange
 from service.offline.trouble import ERROR_QUERY, SLOW_QUERY
 
@@ -23,6 +23,8 @@ MAX_RUNBOOKS = 3
 MAX_TOPICS = 4
 MAX_PROBES = 9
 MAX_NARROWING = 2
+PROBE_EVENTS = 8
+"""Events a probe asks for: every one may be shown as a fact, and patterns cover the rest."""
 STRONG = 3.0
 """Score of a line that makes topics unrelated to the question not worth a look."""
 
@@ -86,49 +88,64 @@ def probe(question: Question, tools: BoundTools, found: Exchange | None) -> Scri
     if not tools.logs:
         return
     visited: list[str] = []
+    silent: list[str] = []
     seen: list[Line] = []
-    probes = 0
+    probes, named = 0, False
     while len(visited) < MAX_TOPICS and probes < MAX_PROBES:
-        strong = any(line.score >= STRONG for line in seen)
-        topic = choose_topic(question, tools.topics, visited, found, seen, only_related=strong)
-        if topic is None:
-            return
+        # Strong lines of a topic the question is about end the tour of topics it is not about.
+        settled = named and any(line.score >= STRONG for line in seen)
+        choice = choose_topic(question, tools.topics, visited, found, seen, only_related=settled)
+        if choice is None:
+            break
+        topic, score = choice
         visited.append(topic)
-        script = _probe_topic(question, tools, topic)
-        lines, used = yield from script
+        named = named or score >= RELATED
+        following = choose_topic(question, tools.topics, visited, found, seen, only_related=False)
+        wait = score < RELATED or (following is not None and following[1] > 0)
+        lines, used, empty = yield from _probe_topic(question, tools, topic, may_wait=wait)
+        silent += [topic] if empty and score >= RELATED else []
         seen.extend(lines)
         probes += used
+    for topic in silent[:1] if not any(line.score >= STRONG for line in seen) else []:
+        yield _look(tools, topic, "")
+
+
+def _look(tools: BoundTools, topic: str, query: str) -> Step:
+    request = {"topic": topic, "query": query[:500], "lookback_minutes": tools.max_lookback, "limit": PROBE_EVENTS}
+    return Step(Purpose.PROBE, tools.logs, request)
 
 
 def _probe_topic(
-    question: Question, tools: BoundTools, topic: str
-) -> Generator[Step, Exchange, tuple[list[Line], int]]:
-    def look(query: str) -> Step:
-        request = {"topic": topic, "query": query[:500], "lookback_minutes": tools.max_lookback}
-        return Step(Purpose.PROBE, tools.logs, request)
+    question: Question, tools: BoundTools, topic: str, *, may_wait: bool
+) -> Generator[Step, Exchange, tuple[list[Line], int, bool]]:
+    """Look at one topic; returns the lines read, the looks taken, and whether it stayed silent and is to be read later.
 
+    Words that find nothing, twice in a row, may end the Run: after the first miss a topic waits while others are there.
+    """
     lines: list[Line] = []
     used = 0
     for query in (SLOW_QUERY, ERROR_QUERY) if question.about_time else (ERROR_QUERY,):
-        exchange = yield look(query)
+        exchange = yield _look(tools, topic, query)
         used += 1
         lines.extend(read_lines(exchange, question))
-        if any(line.score >= STRONG for line in lines):
+        if exchange.empty and may_wait:
+            return lines, used, True
+        if exchange.empty or any(line.score >= STRONG for line in lines):
             break
     if not any(line.score >= NOTEWORTHY for line in lines):
-        exchange = yield look("")
+        exchange = yield _look(tools, topic, "")
         used += 1
         lines.extend(read_lines(exchange, question))
         terms = [term for term in question.terms if term not in stem(topic)]
         if exchange.found and terms and not any(line.shared for line in lines):
-            exchange = yield look(" OR ".join(_quoted(term) for term in terms[:8]))
+            exchange = yield _look(tools, topic, " OR ".join(_quoted(term) for term in terms[:8]))
             used += 1
             lines.extend(read_lines(exchange, question))
     for line in _unseen(lines)[:MAX_NARROWING]:
-        exchange = yield look(" AND ".join(narrow_words(line.text)))
+        exchange = yield _look(tools, topic, " AND ".join(narrow_words(line.text)))
         used += 1
         lines.extend(read_lines(exchange, question))
-    return lines, used
+    return lines, used, False
 
 
 def narrow_words(template: str) -> list[str]:

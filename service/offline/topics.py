@@ -28,8 +28,8 @@ def choose_topic(
     seen: Sequence[Line],
     *,
     only_related: bool,
-) -> str | None:
-    """The best topic not read yet; ties keep the catalogue's order. None when no (related) one is left."""
+) -> tuple[str, float] | None:
+    """The best topic not read yet and how related it is; ties keep the catalogue's order. None: no such one is left."""
     scored = [
         (relatedness(topic, question, found, seen), -index, topic.name)
         for index, topic in enumerate(topics)
@@ -38,7 +38,7 @@ def choose_topic(
     if not scored:
         return None
     score, _, name = max(scored)
-    return None if only_related and score < RELATED else name
+    return None if only_related and score < RELATED else (name, score)
 
 
 def relatedness(topic: Named, question: Question, found: Exchange | None, seen: Sequence[Line]) -> float:
@@ -47,10 +47,15 @@ def relatedness(topic: Named, question: Question, found: Exchange | None, seen: 
     telling_parts, kinds = asked - KIND_WORDS, set(question.kinds) | (asked & KIND_WORDS)
     name, text = set(split_name(topic.name)), set(split_name(topic.description))
     score = 2.0 * len(name & telling_parts) + 1.0 * len((text - name) & telling_parts)
-    score += 0.2 * len((name | text) & kinds)
+    score += 0.2 * len({word.rstrip("s") for word in name | text} & {kind.rstrip("s") for kind in kinds})
     core = stem(topic.name)
-    if found is not None and any(core in str(doc.get("content") or "").lower() for doc in documents(found)):
+    if found is not None and any(_names(str(doc.get("content") or "").lower(), core) for doc in documents(found)):
         score += 1.0
     if any(core in line.text.lower() for line in seen if line.score >= NOTEWORTHY):
         score += 1.0
     return score
+
+
+def _names(text: str, core: str) -> bool:
+    """True when a document names the topic's thing; a plain word must stand in backticks to be a name."""
+    return core in text if any(char in core for char in "-_.") else f"`{core}`" in text

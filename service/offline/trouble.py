@@ -23,18 +23,20 @@ _LEVEL_IN_TEXT = re.compile(
     r"^\W{0,3}(?:[\d\-:.,TZ+/ ]{8,40}\W{0,3})?(FATAL|CRITICAL|PANIC|SEVERE|ERROR|WARNING|WARN)\b", re.IGNORECASE
 )
 _STRONG = re.compile(
-    r"""\b(?:exceptions?|errors?|fatal|panic(?:ked)?|fail(?:ed|ure|ures|s|ing)?|unable|cannot|can't|could\snot|couldn't|refused|denied
-    |forbidden|unauthorized|undefined|invalid|expired|exhausted|exceed(?:ed|s|ing)?|timed?[\s-]?out|timeouts?|unreachable|unavailable
-    |crash(?:ed|es|ing)?|crashloopbackoff|back-?off|abort(?:ed|ing)?|killed|oom\w*|deadlock(?:ed)?|corrupt(?:ed|ion)?|overflow|rejected
-    |violat(?:es|ed|ion)|duplicate|missing|not\sfound|no\ssuch|not\sknown|not\sset|no\savailable|no\sspace|out\sof\smemory
-    |too\smany|reset\sby\speer|broken\spipe|syntax\serror|lost|dropped|stuck|throttl(?:ed|ing)|segfault|evicted|unhealthy)\b
+    r"""\b(?:exceptions?|errors?|fatal|panic(?:ked)?|fail(?:ed\w*|ure|ures|s|ing)?|unable|cannot|can't|could\snot|couldn't|refused
+    |denied|forbidden|unauthorized|undefined|invalid|expired|exhausted|exceed(?:ed|s|ing)?|timed?[\s-]?out|timeouts?
+    |unreachable|unavailable|crash(?:ed|es|ing)?|\w*back-?off|abort(?:ed|ing)?|killed|oom\w*|deadlock(?:ed)?|corrupt(?:ed|ion)?
+    |overflow|reject(?:ed|s)|violat(?:es|ed|ion)|duplicate|missing|not\sfound|no\ssuch|not\sknown|not\sset|no\savailable
+    |no\sspace|out\sof\smemory|too\smany|reset\sby\speer|broken\spipe|syntax\serror|lost|dropped|stuck|throttl(?:ed|ing)
+    |segfault|evicted|unhealthy|unschedulable|insufficient|did(?:n't|\snot)\smatch|mismatch|misconfigured|not\sready|no\sroute
+    |errimagepull|denylisted|exit(?:ed)?\s(?:with\s)?(?:code|status)\W{0,12}[1-9]\d*|starv(?:ed|ation)|leak(?:s|ed|ing)?)\b
     |[A-Za-z]+(?:Error|Exception|Failure|Timeout)\b
-    |错误|异常|失败|超时|拒绝|不可用|无法|崩溃|耗尽|溢出|死锁|丢失|未找到|不存在|非法|中断|已满|过期|积压""",
+    |错误|异常|失败|超时|拒绝|不可用|无法|崩溃|耗尽|溢出|死锁|丢失|未找到|不存在|非法|中断|已满|过期|积压|不足|泄漏""",
     re.IGNORECASE | re.VERBOSE,
 )
 _CAUSE = re.compile(
     r"""\bcaused\sby\b|\bbecause\b|\bdue\sto\b|\breason\b|\bcould\snot\b|\bunable\sto\b|\bfailed\sto\b|\bundefined\b|\bnot\sset\b
-    |\bviolates\b|\bexpired\b|\bexhausted\b|\bout\s?of\s?memory|\bno\ssuch\b|\brefused\b|\bdenied\b|原因|由于|导致|耗尽|无法""",
+    |\bviolates\b|\bexpired\b|\bexhausted\b|\bout\s?of\s?memory|\bno\ssuch\b|\brefused\b|\binsufficient\b|\bdid(?:n't|\snot)\smatch\b|\bdenied\b|原因|由于|导致|耗尽|无法""",
     re.IGNORECASE | re.VERBOSE,
 )
 _NEGATED = re.compile(
@@ -76,7 +78,8 @@ ERROR_QUERY = (
 
 SLOW_QUERY = (
     'slow OR latency OR timeout OR "timed out" OR duration OR elapsed OR took OR seconds OR response_time '
-    'OR "completed in" OR cost OR lag OR 慢 OR 耗时 OR 超时 OR 延迟 OR 毫秒'
+    'OR "completed in" OR cost OR lag '
+    "OR 0ms OR 1ms OR 2ms OR 3ms OR 4ms OR 5ms OR 6ms OR 7ms OR 8ms OR 9ms OR 慢 OR 耗时 OR 超时 OR 延迟 OR 毫秒"
 )
 """First look when the question is about time: lines that measure it."""
 
@@ -84,6 +87,11 @@ SLOW_QUERY = (
 def clean(text: str) -> str:
     """Text without terminal colours, for judging only; quotes stay verbatim."""
     return _ANSI.sub("", text)
+
+
+def is_preamble(line: str) -> bool:
+    """True for the line that opens a stack trace and says nothing itself."""
+    return _PREAMBLE.match(line.strip()) is not None
 
 
 def severity(level: str | None, text: str) -> float:

@@ -119,7 +119,7 @@ async def test_r77_elsewhere_the_contract_joins_the_first_system_message(profile
     assert with_tools["messages"][0]["content"].startswith("rules\n\n## 输出格式")
     assert '"missing_info"' in with_tools["messages"][0]["content"]
     assert alone["messages"][0]["role"] == "system"
-    json_mode = {"type": "json_object"} if profile in (DEEPSEEK, KIMI) else None
+    json_mode = {"type": "json_object"} if profile is not LOCAL else None
     assert alone.get("response_format") == json_mode
 
 
@@ -150,6 +150,14 @@ async def test_deepseek_gets_the_field_even_for_a_turn_without_reasoning() -> No
         await ask(server, DEEPSEEK, [*ASK, old, ToolMessage("{}", tool_call_id="c1"), AIMessage("plain")])
     assert server.requests[0]["messages"][2]["reasoning_content"] == ""
     assert "reasoning_content" not in server.requests[0]["messages"][4]
+
+
+async def test_qwen_is_told_not_to_think_since_nothing_is_streamed() -> None:
+    async with stub_server(answer("end")) as server:
+        await ask(server, QWEN)
+        await ask(server, LOCAL)
+    assert server.requests[0]["enable_thinking"] is False
+    assert "enable_thinking" not in server.requests[1]
 
 
 async def test_kimi_s_repeated_ids_become_unique_and_stay_paired() -> None:

@@ -214,9 +214,19 @@ def test_r72_an_id_is_kept_as_sent_and_one_too_long_stays_too_long() -> None:
 
 
 def test_a_name_no_provider_takes_back_does_not_enter_the_history() -> None:
-    got = reply(completion(None, [call("1", "查询 日志", "{}"), call("2", None, "{}"), call("3", "n" * 10**6, "{}")]))
-    assert [c["name"] for c in got.message.tool_calls] == [UNUSABLE_NAME, UNUSABLE_NAME, "n" * 64]
-    assert [c.tool_name for c in got.calls] == ["查询 日志", "", "n" * 64]
+    got = reply(
+        completion(
+            None,
+            [
+                call("1", "查询 日志", "{}"),
+                call("2", None, "{}"),
+                call("3", "n" * 10**6, "{}"),
+                call("4", "query_logs\n", "{}"),
+            ],
+        )
+    )
+    assert [c["name"] for c in got.message.tool_calls] == [UNUSABLE_NAME, UNUSABLE_NAME, "n" * 64, UNUSABLE_NAME]
+    assert [c.tool_name for c in got.calls] == ["查询 日志", "", "n" * 64, "query_logs\n"]
 
 
 def test_shapes_that_are_no_call_are_calls_with_nothing_in_them() -> None:

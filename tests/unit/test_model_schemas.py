@@ -58,7 +58,7 @@ def test_r22_strict_mode_requires_every_field_and_makes_optional_ones_nullable(t
 
 def test_strict_mode_tells_lengths_in_words() -> None:
     query = tool_schema(SEARCH, OPENAI)["function"]["parameters"]["properties"]["input"]["properties"]["query"]
-    assert query["description"] == "What to look for. at least 1 characters at most 500 characters"
+    assert query["description"] == "What to look for. (at least 1 characters, at most 500 characters)"
 
 
 def test_r22_nulls_of_strict_mode_mean_absent() -> None:
@@ -125,4 +125,4 @@ def test_r77_without_it_the_section_is_generated_from_the_contract(profile) -> N
 
 def test_json_mode_is_asked_for_where_no_tool_could_suffer() -> None:
     assert response_format(DEEPSEEK, SemanticJudgement, with_tools=False) == {"type": "json_object"}
-    assert response_format(QWEN, SemanticJudgement, with_tools=False) is None
+    assert response_format(LOCAL, SemanticJudgement, with_tools=False) is None

@@ -2,13 +2,26 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from nodes.ports import ModelReply, ModelRequest
 from service.models.factory import ModelSettings, SettingsModelFactory
-from service.models.profile import DEEPSEEK, KIMI, LOCAL, OPENAI, QWEN, ParallelToolCalls, ProviderProfile, resolve
+from service.models.profile import (
+    DEEPSEEK,
+    KIMI,
+    LOCAL,
+    OPENAI,
+    QWEN,
+    ParallelToolCalls,
+    ProviderProfile,
+    StructuredOutput,
+    Thinking,
+    resolve,
+)
 
+ROOT = Path(__file__).resolve().parents[2]
 KEY = "sk-very-secret-value"
 
 
@@ -95,6 +108,13 @@ def test_an_override_wins_and_the_o_series_takes_no_parallel_parameter() -> None
     assert resolve("o3-mini", None).parallel_tool_calls is ParallelToolCalls.OMIT
 
 
+def test_a_qwen_that_always_thinks_is_not_told_to_stop() -> None:
+    url = "https://dashscope.aliyuncs.com/compatible-mode/v1"
+    assert resolve("qwen3-max", url).thinking is Thinking.OFF
+    assert resolve("qwen3-235b-a22b-thinking-2507", url).thinking is Thinking.LEAVE
+    assert resolve("qwq-plus", url).structured_output is StructuredOutput.PROMPT
+
+
 def test_the_provider_s_sdk_is_not_loaded_for_the_offline_model() -> None:
     code = "import sys, service.models.factory; sys.exit('openai' in sys.modules or 'langchain_openai' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+    assert subprocess.run([sys.executable, "-c", code], check=False, cwd=ROOT).returncode == 0

@@ -21,6 +21,7 @@ MAX_UNORDERED_HITS = 200_000
 MAX_MESSAGE_CHARS = 4_000
 """Characters of one message in a backend's answer."""
 MAX_PATTERNS = 50
+_MAX_LABEL_CHARS = 64
 _MAX_KEPT_BYTES = 64 * 1024 * 1024
 _MAX_RAW_BYTES = 32 * 1024
 _CHEAP_RAW_BYTES = 2048
@@ -93,13 +94,17 @@ class Collector:
         event = hit.event if isinstance(hit.event, LogEvent) else build_event(hit.event, None, self.needles)
         update: dict[str, Any] = {"timestamp": format_time(hit.epoch)}
         if several:
-            update["attributes"] = {**event.attributes, "file": hit.file}
+            update["attributes"] = {**event.attributes, "file": _short(hit.file)}
         return event.model_copy(update=update)
 
     def patterns(self, format_time: FormatTime) -> list[LogPattern]:
         """Return at most 50 patterns: trouble first, then frequent ones."""
         ranked = sorted(self.grouper.patterns, key=lambda item: (-item.rank, -item.count, -(item.last or 0.0)))
         return [_pattern(item, format_time) for item in ranked[:MAX_PATTERNS]]
+
+
+def _short(label: str) -> str:
+    return label if len(label) <= _MAX_LABEL_CHARS else f"{label[: _MAX_LABEL_CHARS // 2]}{GAP}{label[-30:]}"
 
 
 def _pattern(item: PatternCount, format_time: FormatTime) -> LogPattern:

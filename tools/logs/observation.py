@@ -42,6 +42,8 @@ def read_result(agent_result: dict[str, Any]) -> QueryLogsResponse:
 
 
 def _known(value: dict[str, Any], keys: tuple[str, ...]) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise TypeError
     return {key: value[key] for key in keys if key in value}
 
 

@@ -8,6 +8,8 @@ import re
 from dataclasses import dataclass, field
 
 SIMILARITY = 0.7
+MAX_DIFFERING_WORDS = 2
+"""Messages that differ in more plain words say different things (`certificate expired`, `connection refused`)."""
 WILDCARD = "<*>"
 MAX_TEMPLATE_CHARS = 400
 _MAX_TOKENS = 60
@@ -15,6 +17,7 @@ _MAX_PER_BUCKET = 60
 _MAX_PATTERNS = 1000
 _MAX_CACHE = 20_000
 _DIGITS = re.compile(r"\d+")
+_WORD = re.compile(r"[^\W\d_]{2,}[.,:;!]?")
 _HEX = re.compile(r"\b(?:0x[0-9a-fA-F]+|(?=[0-9a-f\-]*\d)[0-9a-f]{8,}(?:-[0-9a-f]{4,}){0,4})\b")
 
 
@@ -93,5 +96,10 @@ class PatternGrouper:
 
 
 def _similarity(template: list[str], tokens: list[str]) -> float:
-    same = sum(1 for left, right in zip(template, tokens, strict=True) if left in (right, WILDCARD))
-    return same / len(tokens)
+    differing = [
+        (left, right) for left, right in zip(template, tokens, strict=True) if left != right and left != WILDCARD
+    ]
+    words = sum(1 for left, right in differing if _WORD.fullmatch(left) and _WORD.fullmatch(right))
+    if words > MAX_DIFFERING_WORDS:
+        return 0.0
+    return 1.0 - len(differing) / len(tokens)

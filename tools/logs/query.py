@@ -331,7 +331,7 @@ def _word_node(word: str) -> Node | None:
         trimmed = trimmed[: -(trimmed.count(")") - trimmed.count("("))] or trimmed
     key, _ = _split_key(trimmed)
     value = trimmed[len(key) + 1 :]
-    if key and value and not value.startswith(("/", ":", "=")):
+    if key and value and not value.startswith(("//", ":", "=")):
         if not value.strip("*"):
             return FieldTerm(key, Term(("", "")), trimmed)
         return FieldTerm(key, _term(value), trimmed)

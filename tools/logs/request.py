@@ -76,7 +76,7 @@ class QueryLogsResponse(ContractModel):
 
     `from`/`to` bound the searched window (null when nothing in the topic tells a time); `from` is later than the
     lookback says when the scan ended early. `total` counts all matches, at least so many when `total_is_lower_bound`.
-    `events` are newest first; when more matched than fit, every pattern has its newest event before any pattern has a second one.
+    `events` are newest first; when more matched than fit, every pattern has its newest event before any has a second.
     `notes` tells the operator what was skipped.
     """
 

@@ -10,7 +10,7 @@ from tools.logs.excerpt import condense, cut_line
 from tools.logs.levels import telling_rank
 from tools.logs.patterns import PatternGrouper
 from tools.logs.request import LogEvent, LogPattern, QueryLogsResponse
-from tools.logs.select import Candidate, priority
+from tools.logs.select import Candidate, leaders, priority
 from tools.masking import mask_text, mask_value
 
 MAX_EVENTS = 20
@@ -22,8 +22,7 @@ MAX_ATTRIBUTE_CHARS = 120
 PATTERN_BYTES = 1_800
 CONTENT_BYTES = 6_600
 """UTF-8 JSON of events and patterns together; the rest of the 8 KiB is the scope's."""
-_SHORT_MESSAGE_CHARS = 200
-_MARGIN_CHARS = 400
+_MESSAGE_STEPS = (MAX_MESSAGE_CHARS, 400, 320, 250, 200, 150)
 
 
 def json_bytes(value: Any) -> int:
@@ -32,36 +31,49 @@ def json_bytes(value: Any) -> int:
 
 
 def make_agent_result(response: QueryLogsResponse, needles: Sequence[str]) -> dict[str, Any]:
-    """Mask and bound a response. What does not fit is left out in the order of `event_priority`."""
+    """Mask and bound a response. What does not fit is left out, the least telling first."""
     patterns = _patterns(response.patterns)
-    events = [_event(event, needles) for event in response.events]
-    room = CONTENT_BYTES - json_bytes(patterns)
-    kept: dict[int, dict[str, Any]] = {}
-    for index in event_priority(events)[:MAX_EVENTS]:
-        for candidate in (events[index], _shorter(events[index], needles)):
-            size = json_bytes(candidate) + 2
-            if size <= room:
-                kept[index] = candidate
-                room -= size
-                break
-    chosen = [kept[index] for index in sorted(kept)]
+    events = _fitting(
+        [_event(event, needles) for event in response.events], CONTENT_BYTES - json_bytes(patterns), needles
+    )
     body = response.model_dump(mode="json", by_alias=True)
     return body | {
-        "events": chosen,
+        "events": events,
         "patterns": patterns,
-        "returned": len(chosen),
-        "truncated": response.truncated or response.total > len(chosen),
+        "returned": len(events),
+        "truncated": response.truncated or response.total > len(events),
     }
+
+
+def _fitting(events: list[dict[str, Any]], room: int, needles: Sequence[str]) -> list[dict[str, Any]]:
+    """Keep the most telling events within `room` bytes; one event of every pattern is worth shortening them all."""
+    candidates = _candidates(events)
+    first = leaders(candidates)[:MAX_EVENTS]
+    led: dict[int, dict[str, Any]] = {}
+    for chars in _MESSAGE_STEPS:
+        led = {index: _shortened(events[index], chars, needles) for index in first}
+        if sum(json_bytes(event) + 2 for event in led.values()) <= room:
+            break
+    kept: dict[int, dict[str, Any]] = {}
+    for index in priority(candidates):
+        event = led.get(index, events[index])
+        size = json_bytes(event) + 2
+        if size <= room and len(kept) < MAX_EVENTS:
+            kept[index] = event
+            room -= size
+    return [kept[index] for index in sorted(kept)]
 
 
 def event_priority(events: Sequence[dict[str, Any]]) -> list[int]:
     """Return positions of events (newest first), the most telling first; see `select.priority`."""
+    return priority(_candidates(events))
+
+
+def _candidates(events: Sequence[dict[str, Any]]) -> list[Candidate]:
     grouper = PatternGrouper()
     ranks = [telling_rank(event.get("level"), str(event.get("message"))) for event in events]
     groups = [grouper.add(str(event.get("message")), None, rank) for event, rank in zip(events, ranks, strict=True)]
-    return priority(
-        [Candidate(group, rank, grouper.patterns[group].count) for group, rank in zip(groups, ranks, strict=True)]
-    )
+    return [Candidate(group, rank, grouper.patterns[group].count) for group, rank in zip(groups, ranks, strict=True)]
 
 
 def _event(event: LogEvent, needles: Sequence[str]) -> dict[str, Any]:
@@ -82,8 +94,11 @@ def _event(event: LogEvent, needles: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def _shorter(event: dict[str, Any], needles: Sequence[str]) -> dict[str, Any]:
-    return event | {"message": condense(event["message"], _SHORT_MESSAGE_CHARS, needles), "attributes": {}}
+def _shortened(event: dict[str, Any], chars: int, needles: Sequence[str]) -> dict[str, Any]:
+    if chars >= MAX_MESSAGE_CHARS:
+        return event
+    attributes = event["attributes"] if chars > _MESSAGE_STEPS[-1] else {}
+    return event | {"message": condense(event["message"], chars, needles), "attributes": attributes}
 
 
 def _patterns(patterns: Sequence[LogPattern]) -> list[dict[str, Any]]:

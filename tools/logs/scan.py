@@ -1,8 +1,8 @@
 """Finding events in one file: event bounds, blocks from the end, the window by bisection (sorted files).
 
 An event begins at a line with a timestamp and takes the lines without one that follow. In a file that tells no times
-every line is an event, but for the frames of a stack trace, which belong to the line before. Lines before the first timestamp
-are events of their own, as old as that timestamp.
+every line is an event, but for the frames of a stack trace, which belong to the line before. Lines before the first
+timestamp are events of their own, as old as that timestamp.
 """
 
 from __future__ import annotations

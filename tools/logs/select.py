@@ -15,20 +15,22 @@ class Candidate:
     pattern_count: int
 
 
-def priority(candidates: Sequence[Candidate]) -> list[int]:
-    """Return the positions of all candidates, the most worth showing first.
+def leaders(candidates: Sequence[Candidate]) -> list[int]:
+    """Return the position of the newest event of every pattern, the most worth showing first.
 
-    First the newest event of every pattern: telling ones before others, then rare before frequent, then new before old.
-    The rest follow newest first.
+    Telling ones come before others, then rare before frequent, then new before old.
     """
     newest: dict[int, int] = {}
     for index, candidate in enumerate(candidates):
         newest.setdefault(candidate.pattern, index)
-    leaders = sorted(
-        newest.values(), key=lambda index: (-candidates[index].rank, candidates[index].pattern_count, index)
-    )
-    led = set(leaders)
-    return leaders + [index for index in range(len(candidates)) if index not in led]
+    return sorted(newest.values(), key=lambda index: (-candidates[index].rank, candidates[index].pattern_count, index))
+
+
+def priority(candidates: Sequence[Candidate]) -> list[int]:
+    """Return the positions of all candidates, the most worth showing first: the leaders, then the rest newest first."""
+    first = leaders(candidates)
+    led = set(first)
+    return first + [index for index in range(len(candidates)) if index not in led]
 
 
 def choose(candidates: Sequence[Candidate], limit: int) -> list[int]:

@@ -125,7 +125,7 @@ class Source:
     def _unzip(self) -> bytes:
         """Unpack every member; a damaged or unfinished end (a file still being written) keeps what came before it."""
         out = bytearray()
-        unpacker = zlib.decompressobj(zlib.MAX_WBITS | 16)
+        unpacker, begun = zlib.decompressobj(zlib.MAX_WBITS | 16), False
         for chunk in self._chunks():
             while chunk:
                 try:
@@ -136,9 +136,10 @@ class Source:
                 if len(out) > MAX_UNPACKED_BYTES:
                     self.cut_short = True
                     return bytes(out)
-                chunk = unpacker.unconsumed_tail or unpacker.unused_data
+                chunk, begun = unpacker.unconsumed_tail or unpacker.unused_data, True
                 if unpacker.eof:
-                    unpacker = zlib.decompressobj(zlib.MAX_WBITS | 16)
+                    unpacker, begun = zlib.decompressobj(zlib.MAX_WBITS | 16), False
+        self.cut_short = begun
         return bytes(out)
 
     def _chunks(self) -> Iterator[bytes]:

@@ -65,7 +65,7 @@ _PLAIN: tuple[_Format, ...] = (
         rb"(?:<\d{1,3}>)?" + _MONTH + rb" {1,2}(?P<day>\d{1,2}),? (?P<year>\d{4}),? "
         rb"(?P<hour>\d{1,2}):(?P<minute>\d\d):(?P<second>\d\d)(?:[.,](?P<fraction>\d{1,9}))?(?: ?(?P<half>[AP]M))?",
     ),
-    _compile("syslog", rb"(?:<\d{1,3}>)?" + _MONTH + rb" {1,2}(?P<day>\d{1,2}) " + _CLOCK + rb"(?=[\s:])"),
+    _compile("syslog", rb"(?:<\d{1,3}>)?" + _MONTH + rb" {1,2}(?P<day>\d{1,2}) " + _CLOCK + rb"(?=[\s:]|$)"),
     _compile(
         "day-first",
         rb"(?:\d{1,8}:[A-Z] |\[)?(?P<day>\d{1,2})[ \-]" + _MONTH + rb"[ \-](?P<year>\d{4})[ :]" + _CLOCK + _ZONE,
@@ -75,7 +75,7 @@ _PLAIN: tuple[_Format, ...] = (
     _compile(
         "short-digits",
         rb"(?:# Time: )?(?P<year>\d\d)(?P<month>\d\d)(?P<day>\d\d) {1,2}(?P<hour>\d{1,2}):?(?P<minute>\d\d):?"
-        rb"(?P<second>\d\d)(?=\s)",
+        rb"(?P<second>\d\d)(?=\s|$)",
     ),
     _compile(
         "digits",
@@ -83,7 +83,7 @@ _PLAIN: tuple[_Format, ...] = (
         rb"(?P<second>\d\d)(?:[.,:](?P<fraction>\d{1,9}))?" + _ZONE + rb"(?!\d)",
     ),
     _compile("month-day", rb"(?P<month>\d\d)-(?P<day>\d\d) " + _CLOCK),
-    _compile("epoch", rb"(?:[^\s\d]{1,20} )?\[?(?P<epoch>[12]\d{9}(?:\.\d{1,9}|\d{3})?)(?=[\s\]|,:])"),
+    _compile("epoch", rb"(?:[^\s\d]{1,20} )?\[?(?P<epoch>[12]\d{9}(?:\.\d{1,9}|\d{3})?)(?=[\s\]|,:]|$)"),
 )
 _JSON = _compile(
     "json",

@@ -96,7 +96,7 @@ def _typed(request: BaseModel) -> QueryLogsRequest:
 
 def _description(topics: tuple[TopicEntry, ...]) -> str:
     text = (
-        "Search logs. Returns how many events match, their patterns with counts, and the newest and most telling events. "
+        "Search logs. Returns how many events match, their patterns with counts, the newest and most telling events. "
         'Words must all occur; OR, NOT, "phrases", parentheses, * and key:value (level:error, status:5*) work. '
         "Start narrow (an error text, a service) or with the empty query for an overview by pattern.\nTopics:"
     )

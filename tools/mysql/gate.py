@@ -10,6 +10,7 @@ import json
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from tools.mysql.contract import GateRule, GateVerdict
@@ -68,8 +69,9 @@ class TableList:
     case_sensitive: bool = True
 
 
+@lru_cache(maxsize=128)
 def judge(sql: str, tables: TableList) -> GateVerdict:
-    """Judge one text. Never raises; what cannot be judged is refused."""
+    """Judge one text. Never raises; what cannot be judged is refused. Remembers: one call is judged three times."""
     try:
         tokens = tokenize(sql)
         check_tokens(tokens)

@@ -42,7 +42,6 @@ _NO_PAREN: dict[type[exp.Expr], str] = {
 }
 _SUPPORTED_FUNCS = (
     exp.Cast, exp.Case, exp.If, exp.Substring, exp.Trim, exp.And, exp.Or, exp.Exists, exp.Anonymous, exp.RegexpLike,
-    exp.JSONExtract,
 )  # fmt: skip
 _UNIT_FIRST = ("TIMESTAMPDIFF", "TIMESTAMPADD")
 
@@ -105,6 +104,12 @@ def _translate(node: exp.Expr) -> exp.Expr:
         return _group_concat(node)
     if isinstance(node, exp.Extract):
         return _call("MYSQL_PART", exp.Literal.string(node.name), node.expression)
+    if isinstance(node, exp.Ceil | exp.Floor):
+        return _call("CEIL" if isinstance(node, exp.Ceil) else "FLOOR", node.this)
+    if isinstance(node, exp.StrPosition):
+        return _call("LOCATE", node.args["substr"], node.this)
+    if isinstance(node, exp.Trim) and (node.args.get("position") or node.expression):
+        raise NotInSqlite
     if isinstance(node, exp.Xor):
         return _call("MYSQL_XOR", node.this, node.expression)
     if isinstance(node, exp.BitwiseXor):
@@ -133,6 +138,10 @@ def _translate_call(node: exp.Anonymous) -> exp.Expr:
         return _call(target, *arguments, exp.Literal.string("DAY"))
     if name in _UNIT_FIRST and arguments and isinstance(arguments[0], exp.Column | exp.Var):
         return _call(name, exp.Literal.string(arguments[0].name), *arguments[1:])
+    if name == "JSON_UNQUOTE" and len(arguments) == 1 and arguments[0].name.upper() == "JSON_EXTRACT":
+        return _call("MYSQL_JSON_TEXT", *arguments[0].expressions)
+    if name == "JSON_VALUE":
+        return _call("MYSQL_JSON_TEXT", *arguments)
     if name in NOW_NAMES and any(not isinstance(argument, exp.Literal) for argument in arguments):
         raise NotInSqlite
     return _call("SUBSTR", *arguments) if name in ("SUBSTRING", "MID") else node

@@ -6,7 +6,9 @@ Functions that are neither here nor the same in SQLite fail as DB_ERROR: no answ
 from __future__ import annotations
 
 import hashlib
+import json
 import math
+import re
 import sqlite3
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -17,6 +19,7 @@ import re2
 
 from tools.mysql.sqlite_time import SessionTime
 
+_PLAIN_PATH = re.compile(r"\$(\.[A-Za-z_]\w*)*")
 NOW_NAMES = {
     "NOW": "%Y-%m-%d %H:%M:%S",
     "CURRENT_TIMESTAMP": "%Y-%m-%d %H:%M:%S",
@@ -89,9 +92,16 @@ def _sha2(value: Any, bits: Any) -> str | None:
     return hashlib.new(name, _text(value).encode()).hexdigest() if name else None
 
 
-def _json_unquote(value: Any) -> str:
-    return _text(value)  # SQLite's json_extract already gives the bare text
-
+def _json_text(value: Any, path: Any) -> Any:
+    """JSON_UNQUOTE(JSON_EXTRACT(value, '$.a.b')) for paths of plain keys. Raises ValueError for others."""
+    if not _PLAIN_PATH.fullmatch(_text(path)):
+        raise ValueError("path")
+    found: Any = json.loads(_text(value))
+    for key in _text(path).split(".")[1:]:
+        if not isinstance(found, dict) or key not in found:
+            return None
+        found = found[key]
+    return found if isinstance(found, str) else json.dumps(found)
 
 def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())
@@ -131,7 +141,7 @@ _NULL_SAFE: dict[str, tuple[int, Callable[..., Any]]] = {
     "MD5": (1, lambda value: hashlib.md5(_text(value).encode(), usedforsecurity=False).hexdigest()),
     "SHA1": (1, lambda value: hashlib.sha1(_text(value).encode(), usedforsecurity=False).hexdigest()),
     "SHA2": (2, _sha2),
-    "JSON_UNQUOTE": (1, _json_unquote),
+    "MYSQL_JSON_TEXT": (2, _json_text),
 }
 _OTHERS: dict[str, tuple[int, Callable[..., Any]]] = {
     "IF": (3, lambda condition, yes, no: yes if condition else no),
@@ -165,7 +175,7 @@ _PARTS = ("YEAR", "QUARTER", "MONTH", "DAY", "HOUR", "MINUTE", "SECOND", "MICROS
 SAME_IN_SQLITE = _words(
     """
     COUNT SUM AVG MIN MAX ROW_NUMBER RANK DENSE_RANK PERCENT_RANK CUME_DIST NTILE LAG LEAD FIRST_VALUE
-    LAST_VALUE NTH_VALUE IFNULL NULLIF COALESCE ABS SIGN SUBSTR LTRIM RTRIM REPLACE HEX JSON_EXTRACT
+    LAST_VALUE NTH_VALUE IFNULL NULLIF COALESCE ABS SIGN SUBSTR LTRIM RTRIM REPLACE HEX
     JSON_VALID CAST
     """
 )

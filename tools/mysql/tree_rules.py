@@ -15,7 +15,7 @@ from sqlglot.dialects.mysql import MySQL
 from sqlglot.errors import SqlglotError
 
 from tools.mysql.contract import GateRule
-from tools.mysql.lexical import GateRefusal, Token
+from tools.mysql.lexical import GateRefusal, Kind, Token
 
 logging.getLogger("sqlglot").setLevel(logging.CRITICAL)  # its warnings quote the text
 
@@ -25,7 +25,10 @@ _NODES: tuple[type[exp.Expr], ...] = (
     exp.Window, exp.WindowSpec, exp.Column, exp.Identifier, exp.Star, exp.Literal, exp.Null, exp.Boolean, exp.Placeholder,
     exp.Paren, exp.Tuple, exp.Case, exp.If, exp.In, exp.Between, exp.Like, exp.Escape, exp.Is, exp.Not, exp.Neg,
     exp.Exists, exp.Any, exp.All, exp.Interval, exp.IntervalSpan, exp.Var, exp.DataType, exp.DataTypeParam, exp.Collate,
-    exp.Binary, exp.BitwiseNot, exp.Func, exp.IgnoreNulls, exp.RespectNulls, exp.CharacterSet,
+    exp.And, exp.Or, exp.Xor, exp.Add, exp.Sub, exp.Mul, exp.Div, exp.IntDiv, exp.Mod, exp.EQ, exp.NEQ, exp.GT, exp.GTE,
+    exp.LT, exp.LTE, exp.NullSafeEQ, exp.BitwiseAnd, exp.BitwiseOr, exp.BitwiseXor, exp.BitwiseLeftShift,
+    exp.BitwiseRightShift, exp.BitwiseNot, exp.Func, exp.IgnoreNulls, exp.RespectNulls, exp.CharacterSet,
+    exp.JSONPath, exp.JSONPathPart,
 )  # fmt: skip
 _NEVER: tuple[type[exp.Expr], ...] = (
     exp.UDTF, exp.JSONTable, exp.XMLTable, exp.NextValueFor, exp.CurrentUser, exp.SetOperation, exp.PropertyEQ, exp.Kwarg,
@@ -60,7 +63,7 @@ _PARTS: dict[type[exp.Expr], frozenset[str]] = {
     exp.Star: frozenset(),
     exp.Column: frozenset({"this", "table", "db"}),
     exp.Distinct: frozenset({"expressions"}),
-    exp.DataType: frozenset({"this", "expressions"}),
+    exp.DataType: frozenset({"this", "expressions", "kind"}),
     exp.Limit: frozenset({"expression", "offset"}),
     exp.Group: frozenset({"expressions", "rollup"}),
 }
@@ -70,8 +73,7 @@ def parse(sql: str, tokens: Sequence[Token]) -> exp.Expr:
     """Parse `sql` as one MySQL statement whose words are those of `tokens`. Raises GateRefusal."""
     try:
         read = MySQL().tokenize(sql)
-        starts, ends = {token.start for token in tokens}, {token.end for token in tokens}
-        if any(word.text != ";" and (word.start not in starts or word.end + 1 not in ends) for word in read):
+        if not _same_words(tokens, [(word.start, word.end + 1) for word in read if word.text != ";"]):
             raise GateRefusal(GateRule.TOKEN_MISMATCH)
         statements = sqlglot.parse(sql, dialect="mysql")
     except SqlglotError:
@@ -81,6 +83,13 @@ def parse(sql: str, tokens: Sequence[Token]) -> exp.Expr:
     if len(statements) != 1 or statements[0] is None:
         raise GateRefusal(GateRule.MULTIPLE_STATEMENTS)
     return statements[0]
+
+
+def _same_words(tokens: Sequence[Token], spans: Sequence[tuple[int, int]]) -> bool:
+    """Say whether the parser reads the same words; it may join keywords (GROUP BY) and split operators (<<)."""
+    starts, ends = {token.start for token in tokens}, {token.end for token in tokens}
+    inside = {place: token.end for token in tokens if token.kind is Kind.OP for place in range(token.start, token.end)}
+    return all(end <= inside[start] if start in inside else start in starts and end in ends for start, end in spans)
 
 
 def check_tree(root: exp.Expr, listed: frozenset[str], case_sensitive: bool) -> tuple[str, ...]:
@@ -93,7 +102,8 @@ def check_tree(root: exp.Expr, listed: frozenset[str], case_sensitive: bool) -> 
     found: dict[str, None] = {}
     for table in _real_tables(root):
         name = f"{table.db}.{table.name}" if table.args.get("db") else table.name
-        if (name if case_sensitive else name.lower()) not in known:
+        dotted = "." in table.name or "." in table.db  # one backticked name, not schema and table
+        if dotted or (name if case_sensitive else name.lower()) not in known:
             raise GateRefusal(GateRule.TABLE_NOT_ALLOWED)
         found[name] = None
     return tuple(found)
