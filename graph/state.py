@@ -28,10 +28,9 @@ class DiagnosisInput(TypedDict):
 class DiagnosisState(TypedDict, total=False):
     """Everything a Run carries from node to node.
 
-    `run` holds run_id, started_at, now, at_given, settings; `requested` the calls of the last message; `call` the call in
-    hand (tool_call_id, tool_name, evaluation, input, scope, executed, observation); `rejection` why it is not answered with
-    an observation; `ended` why collection is over (cause, detail). `step` says what the last node decided and why; `position` counts model
-    turns and steps.
+    `run` holds what is fixed for the Run; `requested` the calls of the last message; `call` the call in hand (evaluation,
+    input, scope, observation); `rejection` why it is not answered with an observation; `ended` why collection is over.
+    `step` says what the last node decided and why; `position` counts model turns and steps.
     """
 
     query: str

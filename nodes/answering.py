@@ -15,13 +15,13 @@ from nodes.messages import answer_others, tool_message
 
 
 def requested_calls(state: DiagnosisState) -> list[RequestedCall]:
-    """Return the calls of the last assistant message, in order; their arguments stand in that message alone."""
+    """Return the calls of the last assistant message, in order; arguments stand in the message unless kept apart."""
     requested = state.get("requested") or []
     if not requested:
         return []
     last = next(m for m in reversed(state["messages"]) if isinstance(m, AIMessage))
     arguments = {call["id"]: call["args"] for call in last.tool_calls}
-    return [RequestedCall(**call, arguments=arguments.get(call["tool_call_id"])) for call in requested]
+    return [RequestedCall(**{"arguments": arguments.get(call["tool_call_id"]), **call}) for call in requested]
 
 
 def answer_update(

@@ -16,6 +16,7 @@ from nodes.events import event, saturation
 from nodes.model_calls import ModelCallOutcome, ModelTask, call_model
 from nodes.node_run import NodeResult, NodeRun
 from nodes.ports import AgentStepRow, ModelReply
+from nodes.ports import RequestedCall as AskedCall
 from nodes.prompts import previous_turn_message, prompt
 from release.contract import AgentOutputFailure, DiagnosisDraft
 from release.draft import parse_draft
@@ -106,7 +107,8 @@ def _with_reply(
 
 
 def _requested(base: dict[str, Any], reply: ModelReply, turn: int) -> tuple[dict[str, Any], str]:
-    calls = [{"tool_call_id": call.tool_call_id, "tool_name": _safe_name(call.tool_name)} for call in reply.calls]
+    sent = {call["id"]: call["args"] for call in reply.message.tool_calls}
+    calls = [_requested_call(call, sent) for call in reply.calls]
     update = {
         **base,
         "messages": [_with_id(reply.message, turn)],
@@ -114,6 +116,14 @@ def _requested(base: dict[str, Any], reply: ModelReply, turn: int) -> tuple[dict
     }
     names = ", ".join(call["tool_name"] for call in calls[:3])
     return update, f"The model asked for {len(calls)} tool call{'s' * (len(calls) > 1)}: {names}."
+
+
+def _requested_call(call: AskedCall, sent: dict[str | None, Any]) -> dict[str, Any]:
+    requested: dict[str, Any] = {"tool_call_id": call.tool_call_id, "tool_name": _safe_name(call.tool_name)}
+    # The message holds the arguments already; they are kept apart only where the adapter read them otherwise.
+    if call.arguments != sent.get(call.tool_call_id):
+        requested["arguments"] = call.arguments
+    return requested
 
 
 def _final_text(base: dict[str, Any], reply: ModelReply, turn: int) -> tuple[dict[str, Any], str]:

@@ -60,7 +60,10 @@ class Loop:
             assert not self.stopped
             (call,) = reply.calls
             answer = await self._answer(call.tool_call_id, call.tool_name, call.arguments or {})
-            messages += [reply.message, ToolMessage(json.dumps(answer, ensure_ascii=False), tool_call_id=call.tool_call_id)]
+            messages += [
+                reply.message,
+                ToolMessage(json.dumps(answer, ensure_ascii=False), tool_call_id=call.tool_call_id),
+            ]
             assert isinstance(reply.message, AIMessage)
         raise AssertionError("no draft after 24 rounds")
 

@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from tools.catalog import Catalog, CatalogError, TopicEntry
-from tools.contract import ControlView, InvalidInput, Scope, ToolErrorCode
+from tools.contract import ControlView, EvidenceKind, InvalidInput, Scope, ToolErrorCode
 from tools.evidence_tool import CallContext, EvidenceTool, FactView, ToolFailure, ToolOutcome
 from tools.logs.backend import LogBackend, Lookback, ParsedQuery
 from tools.logs.backend_files import FilesBackend
@@ -30,6 +30,7 @@ class LogsTool:
 
     name = TOOL_NAME
     envelope: type[BaseModel] = QueryLogsToolCall
+    kind = EvidenceKind.LOG_OR_DATABASE
     timeout_seconds = TIMEOUT_SECONDS
 
     def __init__(self, catalog: Catalog, backends: dict[str, LogBackend]) -> None:

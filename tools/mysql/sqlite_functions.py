@@ -103,6 +103,7 @@ def _json_text(value: Any, path: Any) -> Any:
         found = found[key]
     return found if isinstance(found, str) else json.dumps(found)
 
+
 def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
