@@ -54,6 +54,10 @@ _PREAMBLE = re.compile(
     r"^(?:Traceback \(most recent call last\)|.{0,12}the above exception was|during handling of the above)",
     re.IGNORECASE,
 )
+_TOLD = re.compile(
+    r'"(?:\w+[._])?(?:error|err|exception|reason|message|msg|detail|cause)\w*"\s*:\s*"[^"]{4,}"', re.IGNORECASE
+)
+"""A field of a JSON line that tells what happened; without one, words of trouble are only names and filters in it."""
 _SUCCESS = re.compile(
     r"\b(?:success(?:ful|fully)?|succeeded|completed|recovered|healthy|resolved|ok)\b|成功|恢复|正常|已完成",
     re.IGNORECASE,
@@ -124,8 +128,8 @@ def telling(level: str | None, text: str, question: Question) -> float:
     if _CAUSE.search(_NEGATED.sub(" ", line)):
         score += 0.75
     score += min(0.5 * shared_terms(line, question), 1.0)
-    if line.lstrip().startswith(("{", "[{")) and not level:
-        score -= 1.5
+    if line.lstrip().startswith(("{", "[{")) and not _TOLD.search(line):
+        score -= 2.5
     if len(line.split()) < 4 and not re.search(r"[\u3400-\u9fff]{4}", line):
         score -= 1.0
     return score
