@@ -74,11 +74,11 @@ SLOW_SECONDS = 1.0
 """A call that takes at least this long is worth showing when the question is about time."""
 
 ERROR_QUERY = (
-    'level:error OR level:fatal OR error OR exception OR fail OR fatal OR panic OR timeout OR "timed out" OR refused '
-    "OR denied OR undefined OR expired OR exhausted OR unavailable OR unable OR cannot OR crash OR killed OR "
-    "OutOfMemory OR reject OR warn OR 错误 OR 异常 OR 失败 OR 超时 OR 拒绝 OR 无法"
+    "level:error OR level:fatal OR error OR exception OR fail OR fatal OR panic OR timeout OR refused OR denied OR "
+    'undefined OR expired OR exhausted OR unavailable OR unable OR cannot OR crash OR killed OR OutOfMemory OR "timed out" '
+    "OR reject OR insufficient OR backoff OR unhealthy OR 错误 OR 异常 OR 失败 OR 超时 OR 拒绝 OR 无法 OR 耗尽"
 )
-"""First look at a topic: words and levels of trouble in general."""
+"""First look at a topic: words and levels of trouble in general. Mere warnings show in the overview, if it comes to that."""
 
 SLOW_QUERY = (
     'slow OR latency OR timeout OR "timed out" OR duration OR elapsed OR took OR seconds OR response_time '
