@@ -213,7 +213,7 @@ class EventView:
     @lazy
     def level(self) -> str | None:
         """Canonical level or None."""
-        for key in _LEVEL_KEYS:
+        for key in _LEVEL_KEYS if self.fields else ():
             if key in self.fields:
                 return level_of_value(self.fields[key])
         return klog_level(self.first_line) or level_of_text(self.message.split("\n", 1)[0])
@@ -266,6 +266,8 @@ class EventView:
 
     @lazy
     def _message_key(self) -> str | None:
+        if not self.fields:
+            return None
         return next((key for key in _MESSAGE_KEYS if isinstance(self.fields.get(key), str)), None)
 
     @lazy

@@ -278,19 +278,19 @@ class LogFile:
         return data if start + size >= self.source.size else data[: data.rfind(b"\n") + 1]
 
     def _sorted(self, stop: Stopper) -> bool:
+        """Look at evenly spread, disjoint stretches of the file; one step back in time tells that it is unsorted."""
         latest, told = float("-inf"), 0
-        step = max(1, (self.source.size - _PROBE_BYTES) // _PROBES)
-        for probe in range(_PROBES + 1):
+        starts = range(0, self.source.size, max(_PROBE_BYTES, self.source.size // _PROBES))
+        for start in starts:
             stop()
-            start = min(probe * step, max(0, self.source.size - _PROBE_BYTES))
             data = self._whole_lines(start, _PROBE_BYTES)
-            seen = 0
-            for epoch in self._times(data, _next_line(data, 0) if start else 0):
+            times = list(self._times(data, _next_line(data, 0) if start else 0))
+            for epoch in times:
                 if epoch < latest - DISORDER_SECONDS:
                     return False
-                latest, seen = max(latest, epoch), 1
-            told += seen
-        return told > _PROBES // 2
+                latest = max(latest, epoch)
+            told += bool(times)
+        return told > len(starts) // 2
 
     def _bisect(self, moment: float, stop: Stopper) -> int:
         """Return an event start such that everything before it is older than `moment` (sorted files)."""
