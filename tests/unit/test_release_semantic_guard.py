@@ -22,7 +22,7 @@ DRAFT = draft(observation(1, "128 errors", "log-1"), observation(2, "`支付失�
 
 def test_r91_input_shows_statements_and_cited_observations_only() -> None:
     shown = json.loads(semantic_input("why?", DRAFT, EVIDENCE))
-    assert set(shown) == {"conclusion", "analyses", "observations"}
+    assert set(shown) == {"question", "conclusion", "analyses", "observations"}
     assert [each["tool_call_id"] for each in shown["observations"]] == ["log-1", "db-1"]
     assert shown["observations"][1]["result"]["rows"][1] == ["支付失败", 0.25]
     assert shown["observations"][1]["scope"]["datasource"] == "orders"
