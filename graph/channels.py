@@ -36,5 +36,5 @@ def append_messages(current: list[BaseMessage] | None, writes: Sequence[Any]) ->
     return result
 
 
-messages_channel = DeltaChannel(append_messages, snapshot_frequency=SNAPSHOT_EVERY)
-items_channel = DeltaChannel(append_items, snapshot_frequency=SNAPSHOT_EVERY)
+messages_channel: DeltaChannel[list[BaseMessage]] = DeltaChannel(append_messages, snapshot_frequency=SNAPSHOT_EVERY)
+items_channel: DeltaChannel[list[Any]] = DeltaChannel(append_items, snapshot_frequency=SNAPSHOT_EVERY)

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+from functools import wraps
 from typing import Any
 
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.graph import END, START, StateGraph
 from langgraph.graph.state import CompiledStateGraph
-from nodes.guard_evidence import guard_evidence
-from nodes.guard_semantics import guard_semantics
-from nodes.project_progress import project_progress
-from nodes.release import release
-from nodes.repair_evidence import repair_evidence
 
 from graph.budget import BudgetLimits
 from graph.context import DiagnosisContext
@@ -19,11 +16,16 @@ from graph.routes import PATHS
 from graph.state import DiagnosisInput, DiagnosisState
 from nodes.dedup_scope import dedup_scope
 from nodes.execute_tool import execute_tool
+from nodes.guard_evidence import guard_evidence
+from nodes.guard_semantics import guard_semantics
 from nodes.harness import as_graph_node
 from nodes.model_step import model_step
 from nodes.ports import Resources
 from nodes.project_observation import project_observation
+from nodes.project_progress import project_progress
 from nodes.reject_call import reject_call
+from nodes.release import release
+from nodes.repair_evidence import repair_evidence
 from nodes.require_stop import require_stop
 from nodes.start_run import start_run
 from nodes.validate_envelope import validate_envelope
@@ -39,6 +41,15 @@ STEPS_AROUND = 10
 def recursion_limit(limits: BudgetLimits) -> int:
     """Supersteps a run may take: follows from the budget, so that a bug ends instead of running on (R117)."""
     return STEPS_PER_TURN * limits.model_calls + STEPS_AROUND
+
+
+def _on_the_loop(route: Callable[[DiagnosisState], str]) -> Callable[[DiagnosisState], Awaitable[str]]:
+    # LangGraph runs a plain function in a thread; a pure route costs less than that hop.
+    @wraps(route)
+    async def on_the_loop(state: DiagnosisState) -> str:
+        return route(state)
+
+    return on_the_loop
 
 
 def build_diagnosis_graph(
@@ -71,5 +82,5 @@ def build_diagnosis_graph(
     builder.add_edge("guard_semantics", "release")
     builder.add_edge("release", END)
     for source, (route, targets) in PATHS.items():
-        builder.add_conditional_edges(source, route, targets)
+        builder.add_conditional_edges(source, _on_the_loop(route), targets)
     return builder.compile(checkpointer=checkpointer, name="diagnosis")

@@ -8,7 +8,9 @@ from __future__ import annotations
 from graph.contract import CollectionState
 from graph.state import DiagnosisState
 from nodes.contract import EndCause
-from release.contract import GuardStage
+from release.contract import ReleaseStage
+
+_STAGE_NODES = {ReleaseStage.GUARD_SEMANTICS: "guard_semantics", ReleaseStage.REPAIR_EVIDENCE: "repair_evidence"}
 
 
 def after_model_step(state: DiagnosisState) -> str:
@@ -51,13 +53,13 @@ def after_project_progress(state: DiagnosisState) -> str:
 
 def after_guard_evidence(state: DiagnosisState) -> str:
     """Does the evidence carry the draft, or may it be repaired once?"""
-    stage = (state.get("guard") or {}).get("next")
-    return {GuardStage.SEMANTICS: "guard_semantics", GuardStage.REPAIR: "repair_evidence"}.get(stage, "release")
+    stage = ReleaseStage((state.get("guard") or {}).get("next", ReleaseStage.RELEASE))
+    return _STAGE_NODES.get(stage, "release")
 
 
 def after_repair_evidence(state: DiagnosisState) -> str:
     """Is there a repaired draft to be guarded again?"""
-    return "guard_evidence" if (state.get("guard") or {}).get("next") == GuardStage.EVIDENCE else "release"
+    return "guard_evidence" if (state.get("guard") or {}).get("next") == ReleaseStage.GUARD_EVIDENCE else "release"
 
 
 def _refused(state: DiagnosisState) -> str | None:
@@ -67,7 +69,7 @@ def _refused(state: DiagnosisState) -> str | None:
 
 
 def _saturated(state: DiagnosisState) -> bool:
-    return state["tracker"]["state"] == CollectionState.SATURATED
+    return bool(state["tracker"]["state"] == CollectionState.SATURATED)
 
 
 PATHS = {

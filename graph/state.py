@@ -28,9 +28,9 @@ class DiagnosisInput(TypedDict):
 class DiagnosisState(TypedDict, total=False):
     """Everything a Run carries from node to node.
 
-    `run` holds run_id, started_at, now, at_given, settings; `requested` the calls of the last message; `call` the call in
-    hand (tool_call_id, tool_name, evaluation, input, scope, executed, observation); `rejection` why it is not answered with
-    an observation; `ended` why collection is over (cause, detail). `step` says what the last node decided and why.
+    `run` holds what is fixed for the Run; `requested` the calls of the last message; `call` the call in hand (evaluation,
+    input, scope, observation); `rejection` why it is not answered with an observation; `ended` why collection is over.
+    `step` says what the last node decided and why; `position` counts model turns and steps.
     """
 
     query: str
@@ -38,15 +38,13 @@ class DiagnosisState(TypedDict, total=False):
     previous_turn: str | None
     run: dict[str, Any]
     step: str
-    step_no: int
-    turn: int
+    position: dict[str, int]
     messages: Annotated[list[BaseMessage], messages_channel]
     tracker: dict[str, Any]
     tracker_index: Annotated[list[dict[str, Any]], items_channel]
-    tracker_scopes: Annotated[list[dict[str, Any]], items_channel]
     budget: dict[str, Any]
     ledger: dict[str, Any]
-    requested: list[dict[str, Any]]
+    requested: list[dict[str, Any]] | None
     call: dict[str, Any] | None
     rejection: dict[str, Any] | None
     ended: dict[str, Any] | None
@@ -57,17 +55,10 @@ class DiagnosisState(TypedDict, total=False):
     outcome: dict[str, Any] | None
 
 
-GROWING = ("index", "scopes")
-
-
 def load_tracker(state: Mapping[str, Any]) -> DiagnosisProgressTracker:
     """Compose the tracker value from its channels. Raises pydantic.ValidationError on an edited, illegal state."""
     return DiagnosisProgressTracker.model_validate(
-        {
-            **state["tracker"],
-            "index": tuple(state.get("tracker_index") or ()),
-            "scopes": tuple(state.get("tracker_scopes") or ()),
-        }
+        {**state["tracker"], "index": tuple(state.get("tracker_index") or ())}
     )
 
 
@@ -76,17 +67,21 @@ def tracker_update(before: DiagnosisProgressTracker, after: DiagnosisProgressTra
     update: dict[str, Any] = {}
     if before is after:
         return update
-    update["tracker"] = after.model_dump(mode="json", exclude=set(GROWING))
+    update["tracker"] = after.model_dump(mode="json", exclude={"index"})
     if len(after.index) > len(before.index):
         update["tracker_index"] = [item.model_dump(mode="json") for item in after.index[len(before.index) :]]
-    if len(after.scopes) > len(before.scopes):
-        update["tracker_scopes"] = [item.model_dump(mode="json") for item in after.scopes[len(before.scopes) :]]
     return update
 
 
 def load_budget(state: Mapping[str, Any]) -> RunBudget:
-    """Read the budget value. Raises pydantic.ValidationError on an edited, illegal state."""
-    return RunBudget.model_validate(state["budget"])
+    """Read the budget value; limits and start stand with the run's settings. Raises ValidationError when illegal."""
+    run = state["run"]
+    return RunBudget.model_validate({**state["budget"], "limits": run["limits"], "started_at": run["started_at"]})
+
+
+def budget_update(budget: RunBudget) -> dict[str, Any]:
+    """Update of what was used; the limits never change within a Run."""
+    return {"budget": budget.model_dump(mode="json", exclude={"limits", "started_at"})}
 
 
 def load_ledger(state: Mapping[str, Any]) -> ModelCallLedger:
@@ -94,26 +89,44 @@ def load_ledger(state: Mapping[str, Any]) -> ModelCallLedger:
     return ModelCallLedger.model_validate(state["ledger"])
 
 
+OF_ONE_RUN = (
+    "requested",
+    "call",
+    "rejection",
+    "ended",
+    "draft",
+    "output_failure",
+    "snapshot",
+    "guard",
+    "outcome",
+)
+"""Channels that an earlier Run on the same thread may have left behind."""
+
+
 def fresh_run_update(
-    run: dict[str, Any], tracker: DiagnosisProgressTracker, budget: RunBudget, messages: list[BaseMessage]
+    state: Mapping[str, Any],
+    run: dict[str, Any],
+    tracker: DiagnosisProgressTracker,
+    budget: RunBudget,
+    messages: list[BaseMessage],
 ) -> dict[str, Any]:
-    """Update that starts a Run on this thread: nothing of an earlier Run's progress stays (R1)."""
+    """Update that starts a Run on this thread: nothing of an earlier Run's progress stays (R1).
+
+    Only what is there is reset: every channel that was ever written costs bytes in each checkpoint.
+    """
+    left: dict[str, Any] = {name: None for name in OF_ONE_RUN if state.get(name) is not None}
+    if state.get("tracker_index"):
+        left |= {"tracker_index": Overwrite([])}
     return {
+        **left,
         "run": run,
-        "turn": 0,
-        "messages": Overwrite(messages),
-        "tracker": tracker.model_dump(mode="json", exclude=set(GROWING)),
-        "tracker_index": Overwrite([]),
-        "tracker_scopes": Overwrite([]),
-        "budget": budget.model_dump(mode="json"),
+        "messages": Overwrite(messages) if state.get("messages") else messages,
+        "tracker": tracker.model_dump(mode="json", exclude={"index"}),
+        **budget_update(budget),
         "ledger": ModelCallLedger().model_dump(mode="json"),
-        "requested": [],
-        "call": None,
-        "rejection": None,
-        "ended": None,
-        "draft": None,
-        "output_failure": None,
-        "snapshot": None,
-        "guard": None,
-        "outcome": None,
     }
+
+
+def cleared(state: Mapping[str, Any], *names: str) -> dict[str, Any]:
+    """Update that empties those of the named channels that hold something."""
+    return {name: None for name in names if state.get(name)}

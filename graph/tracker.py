@@ -14,25 +14,22 @@ DEFAULT_PROTOCOL_VIOLATION_THRESHOLD = 2
 
 
 class CompletedCall(GraphModel):
-    """One call that entered the tool boundary and ended, READY or ERROR (R17)."""
+    """One call that entered the tool boundary and ended, READY or ERROR (R17).
+
+    `scope_key` covers the tool's name (R45); it is set only where the scope was checked successfully (R12, R38).
+    """
 
     tool_call_id: ToolCallId
     tool_name: str
     canonical_key: str
-
-
-class SuccessfulScope(GraphModel):
-    """A normalized scope that was checked successfully, with its call (R12). `key` covers the tool's name (R45)."""
-
-    key: str
-    tool_call_id: ToolCallId
+    scope_key: str | None = None
 
 
 class DiagnosisProgressTracker(GraphModel):
     """What the harness knows about whether queries still teach anything (R12); no results, no summaries (R13).
 
-    `stop_delivered_turn` is the model turn whose calls were answered with the stop directive.
-    `index` and `scopes` only grow.
+    `stop_delivered_turn` is the model turn whose calls were answered with the stop directive. `index` only grows; it holds
+    the completed calls in order and, with each, the scope it checked successfully.
     """
 
     no_gain_threshold: int = Field(default=DEFAULT_NO_GAIN_THRESHOLD, ge=1)
@@ -45,7 +42,6 @@ class DiagnosisProgressTracker(GraphModel):
     consecutive_protocol_violations: int = Field(default=0, ge=0)
     stop_delivered_turn: int | None = None
     index: tuple[CompletedCall, ...] = ()
-    scopes: tuple[SuccessfulScope, ...] = ()
 
     @property
     def saturated(self) -> bool:
@@ -86,13 +82,9 @@ class DiagnosisProgressTracker(GraphModel):
         """Append a finished call to the index (R17)."""
         return self._with(index=(*self.index, call))
 
-    def with_evidence(self, scope_key: str, tool_call_id: str) -> DiagnosisProgressTracker:
-        """Record a successful scope whose result now awaits the model's evaluation (R37 step 6)."""
-        return self._with_scope(scope_key, tool_call_id)._with(pending_tool_call_id=tool_call_id)
-
-    def with_no_evidence(self, scope_key: str, tool_call_id: str) -> DiagnosisProgressTracker:
-        """Record a successful scope without matches: NO_GAIN by the harness, nothing pending (R37 step 6)."""
-        return self._with_scope(scope_key, tool_call_id).with_no_gain()
+    def with_pending(self, tool_call_id: str) -> DiagnosisProgressTracker:
+        """Let a result await the model's evaluation (R37 step 6)."""
+        return self._with(pending_tool_call_id=tool_call_id)
 
     def with_answered(self, tool_call_id: str) -> DiagnosisProgressTracker:
         """Remember the latest answered call (R12, R27)."""
@@ -112,10 +104,7 @@ class DiagnosisProgressTracker(GraphModel):
 
     def duplicate_of(self, scope_key: str) -> str | None:
         """Tool Call ID of the earlier successful call with this scope, if any (R45)."""
-        return next((scope.tool_call_id for scope in self.scopes if scope.key == scope_key), None)
-
-    def _with_scope(self, scope_key: str, tool_call_id: str) -> DiagnosisProgressTracker:
-        return self._with(scopes=(*self.scopes, SuccessfulScope(key=scope_key, tool_call_id=tool_call_id)))
+        return next((call.tool_call_id for call in self.index if call.scope_key == scope_key), None)
 
     def _with(self, **changes: Any) -> DiagnosisProgressTracker:
         # model_copy skips validation; every caller above passes values of the field's own type.

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from langchain_core.messages import AIMessage
+
 from graph.contract import RequestErrorCode, TraceEvent
-from graph.state import DiagnosisState
+from graph.state import DiagnosisState, cleared
 from graph.tracker import DiagnosisProgressTracker
 from nodes.contract import CallInHand, RequestedCall
 from nodes.events import other_rejected
@@ -13,8 +15,13 @@ from nodes.messages import answer_others, tool_message
 
 
 def requested_calls(state: DiagnosisState) -> list[RequestedCall]:
-    """Return the calls of the last assistant message, in order."""
-    return [RequestedCall.model_validate(call) for call in state.get("requested") or []]
+    """Return the calls of the last assistant message, in order; arguments stand in the message unless kept apart."""
+    requested = state.get("requested") or []
+    if not requested:
+        return []
+    last = next(m for m in reversed(state["messages"]) if isinstance(m, AIMessage))
+    arguments = {call["id"]: call["args"] for call in last.tool_calls}
+    return [RequestedCall(**{"arguments": arguments.get(call["tool_call_id"]), **call}) for call in requested]
 
 
 def answer_update(
@@ -35,7 +42,7 @@ def answer_update(
         tracker.stop_reason if tracker.saturated else None,
         at_threshold=at_threshold,
     )
-    return {"messages": answers, "requested": [], "call": None, "rejection": None}
+    return {"messages": answers, **cleared(state, "requested", "call", "rejection")}
 
 
 def others_rejected(

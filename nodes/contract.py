@@ -7,8 +7,9 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from graph.budget import BudgetLimits
 from graph.contract import BudgetDimension, RequestErrorCode, ViolationType
-from tools.contract import InvalidInput, PreviousObservation, Scope
+from tools.contract import InformationGain, InvalidInput, Scope
 
 
 class NodeModel(BaseModel):
@@ -27,6 +28,7 @@ class RunSettings(NodeModel):
     model: str | None = None
     language: str = "zh"
     forked_from: str | None = None
+    limits: BudgetLimits = Field(default_factory=BudgetLimits)
 
 
 class RequestedCall(NodeModel):
@@ -37,16 +39,27 @@ class RequestedCall(NodeModel):
     arguments: dict[str, Any] | None
 
 
+class Evaluation(NodeModel):
+    """An accepted `previous_observation`; unlike the model's own it is read back from the state, where enums are text."""
+
+    tool_call_id: str
+    information_gain: InformationGain
+
+
 class CallInHand(NodeModel):
     """The one call that is being handled; `evaluation` is what it says of the pending result, if anything is pending."""
 
     tool_call_id: str
     tool_name: str
-    evaluation: PreviousObservation | None = None
+    evaluation: Evaluation | None = None
     input: dict[str, Any] | None = None
     scope: Scope | None = None
-    evaluation_applied: bool = False
     observation: dict[str, Any] | None = None
+
+    @property
+    def evaluation_applied(self) -> bool:
+        """Whether the call's evaluation was consumed: `dedup_scope` always does, and no call before it keeps one (R37)."""
+        return self.evaluation is not None
 
 
 class Rejection(NodeModel):

@@ -27,8 +27,7 @@ async def dedup_scope(state: DiagnosisState, run: NodeRun) -> NodeResult:
             end = CollectionEnd(cause=EndCause.BUDGET, dimension=crossed)
             update, step = {"ended": end.model_dump(mode="json")}, f"The budget of {crossed.value} is used up."
     update |= {
-        "call": judged.call.model_dump(mode="json"),
-        "rejection": judged.rejection.model_dump(mode="json") if judged.rejection else None,
+        **({"rejection": judged.rejection.model_dump(mode="json")} if judged.rejection else {}),
         **tracker_update(before, tracker),
     }
     return NodeResult(update, step, events)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from graph.contract import TraceEventType
-from graph.state import DiagnosisState, load_budget
+from graph.state import DiagnosisState, budget_update, load_budget
 from nodes.contract import CallInHand, CollectionEnd, EndCause
 from nodes.events import event
 from nodes.node_run import NodeResult, NodeRun
@@ -38,7 +38,7 @@ async def execute_tool(state: DiagnosisState, run: NodeRun) -> NodeResult:
     archived = record.model_dump(mode="json", exclude={"raw_response"})
     status = record.evidence_status.value if record.evidence_status else record.status.value
     return NodeResult(
-        {"budget": budget.model_dump(mode="json")},
+        budget_update(budget),
         f"Ran {call.tool_name}: {status}.",
         archive=[ArchiveEntry("agent_result", call.tool_call_id, archived)],
     )

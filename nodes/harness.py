@@ -9,7 +9,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, Protocol
 
 from langgraph.runtime import Runtime
 from langgraph.types import Overwrite
@@ -23,6 +23,7 @@ from nodes.node_run import NodeResult, NodeRun, RecordingClock
 from nodes.ports import ArchiveEntry, JournalBatch, Resources, RunEnd, RunRecord
 from release.contract import ReleaseOutcome
 from tools.canonical.store import canonical_key
+from tools.catalog import parse_time
 from tools.contract import CanonicalRecord
 
 logger = logging.getLogger("superbiz.harness")
@@ -33,7 +34,13 @@ TERMINAL = frozenset(
 ENDED_BY_RELEASE = frozenset({RunState.SUCCESS, RunState.FAILED, RunState.BUDGET_EXHAUSTED})
 
 Node = Callable[[DiagnosisState, NodeRun], Awaitable[NodeResult]]
-GraphNode = Callable[[DiagnosisState, Runtime[DiagnosisContext]], Awaitable[dict[str, Any]]]
+
+
+class GraphNode(Protocol):
+    """A node as LangGraph calls it."""
+
+    def __call__(self, state: DiagnosisState, *, runtime: Runtime[DiagnosisContext]) -> Awaitable[dict[str, Any]]:
+        """Return the update of the state."""
 
 
 class RunTakenElsewhere(Exception):
@@ -52,6 +59,7 @@ class DiagnosisHarnessCore:
         """Create a Run in state RUNNING, owned by this execution (R1, R3)."""
         resources = self._resources
         now = run.clock.now()
+        # A fork gets its own wall time; what the earlier part cost in calls and tokens stays counted.
         settings = self._settings(run, now) if forked_from is None else self._forked(forked_from, run.new_id(), now)
         record = RunRecord(
             run_id=settings.run_id,
@@ -91,8 +99,6 @@ class DiagnosisHarnessCore:
             await self._resources.journal.write(batch)
 
     def _settings(self, run: NodeRun, now: float) -> RunSettings:
-        from tools.catalog import parse_time
-
         context = run.context
         return RunSettings(
             run_id=run.new_id(),
@@ -101,6 +107,7 @@ class DiagnosisHarnessCore:
             at_given=context.at is not None,
             model=context.model,
             language=context.language or self._resources.language,
+            limits=context.budget,
         )
 
     @staticmethod
@@ -139,10 +146,6 @@ class DiagnosisHarnessCore:
                 {**entry, "canonical_key": canonical_key(settings.run_id, entry["tool_call_id"])} for entry in index
             ]
             update["tracker_index"] = Overwrite(moved)
-        budget = state.get("budget")
-        if budget:
-            # The new Run gets its own wall time; what the earlier part cost in calls and tokens stays counted.
-            update["budget"] = {**budget, "started_at": settings.started_at}
         return replace(run, settings=settings, record=record), update
 
     async def _copy_records(self, old_run: str, new_run: str, call_ids: list[str], run: NodeRun) -> None:
@@ -160,10 +163,10 @@ class DiagnosisHarnessCore:
 
 
 def as_graph_node(name: str, node: Node, resources: Resources, *, starts_run: bool = False) -> GraphNode:
-    """Wrap a node: guard its entry, call it, write down its events, and return the update with `step` and `step_no`."""
+    """Wrap a node: guard its entry, call it, write down its events, and return the update with `step` and `position`."""
     core = DiagnosisHarnessCore(resources)
 
-    async def run_node(state: DiagnosisState, runtime: Runtime[DiagnosisContext]) -> dict[str, Any]:
+    async def run_node(state: DiagnosisState, *, runtime: Runtime[DiagnosisContext]) -> dict[str, Any]:
         run = _node_run(state, runtime, resources, starts_run)
         forked: dict[str, Any] = {}
         if not starts_run:
@@ -175,9 +178,12 @@ def as_graph_node(name: str, node: Node, resources: Resources, *, starts_run: bo
             if run.settings is not None:
                 await _finish_in_spite_of_cancel(core.mark_interrupted(run.settings.run_id))
             raise
-        step_no = 1 if starts_run else state.get("step_no", 0) + 1
-        await resources.journal.write(_batch(name, step_no, run, result, forked))
-        return {**forked, **result.update, "step": result.step, "step_no": step_no}
+        position = (
+            {"turn": 0, "step": 1} if starts_run else {**state["position"], "step": state["position"]["step"] + 1}
+        )
+        position |= result.position
+        await resources.journal.write(_batch(name, position["step"], run, result, forked))
+        return {**forked, **result.update, "step": result.step, "position": position}
 
     run_node.__name__ = name
     run_node.__doc__ = node.__doc__

@@ -13,6 +13,7 @@ from pydantic import BaseModel
 from graph.budget import RunBudget
 from graph.contract import BudgetDimension, Component, TraceEvent, TraceEventType
 from graph.ledger import ModelCallLedger
+from graph.state import budget_update
 from nodes.events import event
 from nodes.model_call import retry_allowed, retry_delay
 from nodes.node_run import NodeRun
@@ -40,7 +41,7 @@ class ModelCallOutcome:
 
     def accounts(self) -> dict[str, Any]:
         """Update of the state's budget and ledger."""
-        return {"budget": self.budget.model_dump(mode="json"), "ledger": self.ledger.model_dump(mode="json")}
+        return {**budget_update(self.budget), "ledger": self.ledger.model_dump(mode="json")}
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Any
 
 from langchain_core.messages import AIMessage, BaseMessage, SystemMessage
-from release.draft import parse_draft
 
-from graph.contract import Component, DiagnosisStopReason
-from graph.state import DiagnosisState, load_budget, load_ledger, load_tracker, tracker_update
+from graph.contract import Component, DiagnosisStopReason, TraceEventType
+from graph.state import DiagnosisState, cleared, load_budget, load_ledger, load_tracker, tracker_update
 from graph.tracker import DiagnosisProgressTracker
-from nodes.contract import CollectionEnd, EndCause, RequestedCall
-from nodes.events import saturation
+from nodes.contract import CollectionEnd, EndCause
+from nodes.events import event, saturation
 from nodes.model_calls import ModelCallOutcome, ModelTask, call_model
 from nodes.node_run import NodeResult, NodeRun
 from nodes.ports import AgentStepRow, ModelReply
+from nodes.ports import RequestedCall as AskedCall
 from nodes.prompts import previous_turn_message, prompt
 from release.contract import AgentOutputFailure, DiagnosisDraft
+from release.draft import parse_draft
 from tools.contract import TOOL_CALL_ID_PATTERN
 
 _SAFE_ID = re.compile(TOOL_CALL_ID_PATTERN)
@@ -27,10 +29,14 @@ MAX_NAME_CHARS = 64
 
 async def model_step(state: DiagnosisState, run: NodeRun) -> NodeResult:
     """Ask the model once, within the budget; its answer decides where the graph goes (R37, R72, R77, R117)."""
+    turn = state["position"]["turn"] + 1
+    return replace(await _turn(state, run, turn), position={"turn": turn})
+
+
+async def _turn(state: DiagnosisState, run: NodeRun, turn: int) -> NodeResult:
     tracker = load_tracker(state)
-    turn = state["turn"] + 1
-    base: dict[str, Any] = {"turn": turn, "requested": [], "call": None, "rejection": None}
-    ended = run.ended_on_entry()
+    base: dict[str, Any] = {**cleared(state, "requested", "call", "rejection")}
+    ended = CollectionEnd.model_validate(state["ended"]) if state.get("ended") else run.ended_on_entry()
     if ended is not None:
         return NodeResult(_ended(base, ended), f"Did not ask the model: the run is {ended.cause.value.lower()}.")
     task = ModelTask(
@@ -58,9 +64,6 @@ def _ended(base: dict[str, Any], end: CollectionEnd) -> dict[str, Any]:
 
 
 def _late(base: dict[str, Any], outcome: ModelCallOutcome) -> NodeResult:
-    from graph.contract import TraceEventType
-    from nodes.events import event
-
     return NodeResult(
         _ended(base, CollectionEnd(cause=EndCause.CANCELLED)),
         "The run was cancelled while the model answered: its answer is dropped.",
@@ -104,17 +107,23 @@ def _with_reply(
 
 
 def _requested(base: dict[str, Any], reply: ModelReply, turn: int) -> tuple[dict[str, Any], str]:
-    calls = [
-        RequestedCall(tool_call_id=call.tool_call_id, tool_name=_safe_name(call.tool_name), arguments=call.arguments)
-        for call in reply.calls
-    ]
+    sent = {call["id"]: call["args"] for call in reply.message.tool_calls}
+    calls = [_requested_call(call, sent) for call in reply.calls]
     update = {
         **base,
         "messages": [_with_id(reply.message, turn)],
-        "requested": [call.model_dump(mode="json") for call in calls],
+        "requested": calls,
     }
-    names = ", ".join(call.tool_name for call in calls[:3])
+    names = ", ".join(call["tool_name"] for call in calls[:3])
     return update, f"The model asked for {len(calls)} tool call{'s' * (len(calls) > 1)}: {names}."
+
+
+def _requested_call(call: AskedCall, sent: dict[str | None, Any]) -> dict[str, Any]:
+    requested: dict[str, Any] = {"tool_call_id": call.tool_call_id, "tool_name": _safe_name(call.tool_name)}
+    # The message holds the arguments already; they are kept apart only where the adapter read them otherwise.
+    if call.arguments != sent.get(call.tool_call_id):
+        requested["arguments"] = call.arguments
+    return requested
 
 
 def _final_text(base: dict[str, Any], reply: ModelReply, turn: int) -> tuple[dict[str, Any], str]:

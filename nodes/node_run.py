@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -37,6 +37,7 @@ class NodeResult:
     events: Sequence[TraceEvent] = ()
     steps: Sequence[AgentStepRow] = ()
     archive: Sequence[ArchiveEntry] = ()
+    position: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

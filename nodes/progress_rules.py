@@ -10,7 +10,7 @@ from pydantic import BaseModel
 
 from graph.contract import RequestErrorCode, ViolationType
 from graph.tracker import CompletedCall, DiagnosisProgressTracker
-from nodes.contract import CallInHand, Rejection, RequestedCall
+from nodes.contract import CallInHand, Evaluation, Rejection, RequestedCall
 from tools.contract import EvidenceStatus, InformationGain, InvalidInput, PreviousObservation
 from tools.envelope_protocol import ProtocolFault, check_control_fields, check_input
 from tools.evidence_tool import EvidenceTool
@@ -64,16 +64,17 @@ def judge_request(
 def judge_scope(judged: Judged) -> tuple[Judged, tuple[AppliedGain, ...]]:
     """Steps 2 to 4: apply the evaluation, refuse at the threshold, refuse a duplicate scope (R37, R40, R45)."""
     tracker, call, gains = judged.tracker, judged.call, list[AppliedGain]()
-    assert call.scope is not None
+    scope = call.scope
+    assert scope is not None
     if call.evaluation is not None and tracker.pending_tool_call_id is not None:
         gain = call.evaluation.information_gain
         after = tracker.with_evaluation(gain)
         gains.append(AppliedGain(tracker, after, call.evaluation.tool_call_id, gain, "MODEL"))
-        tracker, call = after, call.model_copy(update={"evaluation_applied": True})
+        tracker = after
     judged = Judged(tracker, call)
     if tracker.saturated:
         return _refused(judged, RequestErrorCode.INFORMATION_SATURATED), tuple(gains)
-    duplicate_of = tracker.duplicate_of(call.scope.key)
+    duplicate_of = tracker.duplicate_of(scope.key)
     if duplicate_of is None:
         return judged, tuple(gains)
     after = tracker.with_no_gain()
@@ -83,15 +84,18 @@ def judge_scope(judged: Judged) -> tuple[Judged, tuple[AppliedGain, ...]]:
 
 
 def judge_result(
-    tracker: DiagnosisProgressTracker, completed: CompletedCall, scope_key: str, status: EvidenceStatus
+    tracker: DiagnosisProgressTracker, completed: CompletedCall, status: EvidenceStatus
 ) -> tuple[DiagnosisProgressTracker, tuple[AppliedGain, ...]]:
-    """Step 6: index the call; NO_EVIDENCE is NO_GAIN, EVIDENCE_FOUND awaits the model, ERROR changes nothing (R37, R38)."""
-    indexed = tracker.with_completed(completed)
+    """Step 6: index the call; NO_EVIDENCE is NO_GAIN, EVIDENCE_FOUND awaits the model, ERROR changes nothing (R37, R38).
+
+    `completed` carries its scope; a failed call's scope is not remembered.
+    """
     if status is EvidenceStatus.ERROR:
-        return indexed, ()
+        return tracker.with_completed(completed.model_copy(update={"scope_key": None})), ()
+    indexed = tracker.with_completed(completed)
     if status is EvidenceStatus.EVIDENCE_FOUND:
-        return indexed.with_evidence(scope_key, completed.tool_call_id), ()
-    after = indexed.with_no_evidence(scope_key, completed.tool_call_id)
+        return indexed.with_pending(completed.tool_call_id), ()
+    after = indexed.with_no_gain()
     return after, (AppliedGain(indexed, after, completed.tool_call_id, InformationGain.NO_GAIN, "HARNESS"),)
 
 
@@ -104,7 +108,7 @@ def _judge_input(
         return _refused(judged, RequestErrorCode.INVALID_TOOL_REQUEST, invalid_input=invalid)
     assert isinstance(request, BaseModel)
     ready = {
-        "evaluation": evaluation,
+        "evaluation": Evaluation(**evaluation.model_dump()) if evaluation else None,
         "input": request.model_dump(mode="json", by_alias=True),
         "scope": tool.scope(request),
     }

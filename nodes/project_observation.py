@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from graph.contract import RequestErrorCode, TraceEvent, TraceEventType
-from graph.state import DiagnosisState, load_budget, load_tracker, tracker_update
+from graph.state import DiagnosisState, budget_update, load_budget, load_tracker, tracker_update
 from graph.tracker import CompletedCall, DiagnosisProgressTracker
 from nodes.answering import answer_update, others_rejected
 from nodes.contract import CallInHand, CollectionEnd, EndCause, Rejection
@@ -37,8 +37,9 @@ async def project_observation(state: DiagnosisState, run: NodeRun) -> NodeResult
         tool_call_id=call.tool_call_id,
         tool_name=call.tool_name,
         canonical_key=canonical_key(run.run.run_id, call.tool_call_id),
+        scope_key=record.scope.key,
     )
-    indexed, _ = judge_result(before, completed, record.scope.key, EvidenceStatus.ERROR)
+    indexed, _ = judge_result(before, completed, EvidenceStatus.ERROR)
     if record.error_code is ToolErrorCode.OBSERVATION_CONTRACT_VIOLATION:
         return _violated(before, indexed, call, record)
     if record.status is InvocationStatus.ERROR or record.agent_result is None:
@@ -70,7 +71,7 @@ def _projected(
     control: ControlView,
     observation: dict[str, Any],
 ) -> NodeResult:
-    after, gains = judge_result(before, completed, control.scope.key, control.evidence_status or EvidenceStatus.ERROR)
+    after, gains = judge_result(before, completed, control.evidence_status or EvidenceStatus.ERROR)
     events = [_completed_event(call, control), *gain_events(gains)]
     if control.evidence_status is EvidenceStatus.NO_EVIDENCE:
         step = f"{tool.name} found nothing: counted as no gain ({after.consecutive_no_gain} in a row)."
@@ -90,13 +91,13 @@ def _answered(
     step: str,
 ) -> NodeResult:
     size = len(json.dumps(observation, ensure_ascii=False, separators=(",", ":")).encode())
-    budget = load_budget(state).with_observation(size).model_dump(mode="json")
+    budget = budget_update(load_budget(state).with_observation(size))
     if after.saturated:
         prepared = call.model_copy(update={"observation": observation})
-        update = {"call": prepared.model_dump(mode="json"), "budget": budget, **tracker_update(before, after)}
+        update = {"call": prepared.model_dump(mode="json"), **budget, **tracker_update(before, after)}
         return NodeResult(update, f"{step} Collection is saturated.", events)
     final = after.with_answered(call.tool_call_id)
-    update = answer_update(state, final, call, observation) | {"budget": budget} | tracker_update(before, final)
+    update = answer_update(state, final, call, observation) | budget | tracker_update(before, final)
     return NodeResult(update, step, [*events, *others_rejected(state, call, final, frozenset(run.resources.tools))])
 
 

@@ -44,11 +44,12 @@ async def start_run(state: DiagnosisState, run: NodeRun) -> NodeResult:
         no_gain_threshold=context.no_gain_threshold,
         protocol_violation_threshold=context.protocol_violation_threshold,
     )
-    budget = RunBudget(limits=context.budget, started_at=settings.started_at)
+    budget = RunBudget(limits=settings.limits, started_at=settings.started_at)
     question = HumanMessage(content=query, id=f"question-{settings.run_id}")
     model = run.resources.models.client(settings.model).name
     return NodeResult(
-        update=fresh_run_update(settings.model_dump(mode="json"), tracker, budget, [question]) | {"query": query},
+        update=fresh_run_update(state, settings.model_dump(mode="json"), tracker, budget, [question])
+        | {"query": query},
         step=f"Started the run with model {model}; collection stops after {tracker.no_gain_threshold} results without gain.",
         events=[
             event(
@@ -61,5 +62,6 @@ async def start_run(state: DiagnosisState, run: NodeRun) -> NodeResult:
         archive=[
             ArchiveEntry("question", "question", {"query": query, "session_id": state.get("session_id")}),
             ArchiveEntry("settings", "context", {**context.model_dump(mode="json"), "model_name": model}),
+            *run.resources.start_archive,
         ],
     )

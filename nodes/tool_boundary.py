@@ -69,7 +69,7 @@ async def _run(tool: EvidenceTool, begun: CanonicalRecord, settings: RunSettings
     request = check_input(begun.request, tool.envelope)
     context = CallContext(now=settings.now, at_given=settings.at_given, deadline_seconds=tool.timeout_seconds)
     async with asyncio.timeout(tool.timeout_seconds + 1):
-        return await tool.run(request, context)  # type: ignore[arg-type]
+        return await tool.run(request, context)
 
 
 def _error(code: ToolErrorCode) -> dict[str, Any]:

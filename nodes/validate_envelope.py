@@ -16,13 +16,13 @@ async def validate_envelope(state: DiagnosisState, run: NodeRun) -> NodeResult:
     ended = run.ended_on_entry()
     if ended is not None:
         return _ended(ended, f"Handled no call: the run is {ended.cause.value.lower()}.")
-    if tracker.stop_was_delivered_before(state["turn"]):
+    if tracker.stop_was_delivered_before(state["position"]["turn"]):
         # The controlled stop (R57), a route and no exception that a framework could wrap (R4).
         return _ended(CollectionEnd(cause=EndCause.STOPPED), "A tool was asked for after the stop: collection ends.")
     judged = judge_request(tracker, requested_calls(state), run.resources.tools)
     update = {
         "call": judged.call.model_dump(mode="json"),
-        "rejection": judged.rejection.model_dump(mode="json") if judged.rejection else None,
+        **({"rejection": judged.rejection.model_dump(mode="json")} if judged.rejection else {}),
         **tracker_update(tracker, judged.tracker),
     }
     return NodeResult(update, _step(judged.call.tool_name, judged.rejection), saturation(tracker, judged.tracker))

@@ -5,7 +5,15 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    StringConstraints,
+    model_serializer,
+)
 
 from tools.contract import EvidenceStatus, RelevanceLevel, ToolCallId
 
@@ -42,13 +50,6 @@ class StrictModel(BaseModel):
     """Base of what a model writes: immutable, unknown keys refused, no type coercion (R73, R77)."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
-
-
-class EvidenceKind(StrEnum):
-    """What a call's results are; derived from the tool, never from its name (R68, R71)."""
-
-    LOG_OR_DATABASE = "LOG_OR_DATABASE"
-    DOCUMENTS = "DOCUMENTS"
 
 
 class AnalysisKind(StrEnum):
@@ -172,7 +173,18 @@ class FactKind(StrEnum):
     NEGATIVE = "NEGATIVE"
 
 
-class CheckedScope(ReleaseModel):
+class _OptionalRelevance(ReleaseModel):
+    """A scope whose `relevance_level` is absent from the JSON, not null, where documents were not searched (R92)."""
+
+    @model_serializer(mode="wrap")
+    def _without_null_relevance(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        values: dict[str, Any] = handler(self)
+        if values.get("relevance_level", ...) is None:
+            del values["relevance_level"]
+        return values
+
+
+class CheckedScope(_OptionalRelevance):
     """One scope that was checked in this Run (R66). `scope` is the readable normalized form."""
 
     tool_call_id: ToolCallId
@@ -230,7 +242,7 @@ class FallbackReason(StrEnum):
     INSUFFICIENT_EVIDENCE = "INSUFFICIENT_EVIDENCE"
 
 
-class ProcessStep(ReleaseModel):
+class ProcessStep(_OptionalRelevance):
     """One checked scope as the public fallback shows it (R92)."""
 
     tool_name: str

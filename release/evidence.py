@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from release.contract import EvidenceKind, LimitationCode
-from tools.contract import CanonicalRecord, ControlView, EvidenceStatus, InvocationStatus
+from release.contract import LimitationCode
+from tools.contract import CanonicalRecord, ControlView, EvidenceKind, EvidenceStatus, InvocationStatus
 from tools.evidence_tool import FactView
 
 

@@ -10,13 +10,12 @@ from release.contract import (
     AnalysisKind,
     Conclusion,
     DiagnosisDraft,
-    EvidenceKind,
     GuardViolation,
     ViolationCode,
 )
 from release.evidence import EvidenceView
 from release.quotes import Haystack, find_quotes, haystack
-from tools.contract import EvidenceStatus, InvocationStatus
+from tools.contract import EvidenceKind, EvidenceStatus, InvocationStatus
 
 Evidence = Mapping[str, EvidenceView]
 """The Run's calls by tool_call_id."""

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from release.contract import (
     MAX_GUARD_INPUT_BYTES,
     DiagnosisDraft,
-    EvidenceKind,
     GuardViolation,
     RepairRejected,
 )
@@ -17,6 +16,7 @@ from release.evidence import EvidenceView
 from release.evidence_guard import CARRYING_KINDS, Evidence, unfound_quotes
 from release.guard_input import guard_input
 from release.quotes import haystack
+from tools.contract import EvidenceKind
 
 
 def legal_references(run_id: str, evidence: Evidence) -> list[EvidenceView]:

@@ -14,14 +14,13 @@ from release.contract import (
     MAX_FACTS,
     CheckedScope,
     DocumentRef,
-    EvidenceKind,
     FactKind,
     LimitationCode,
     ObservedFact,
     ProgressSnapshot,
 )
 from release.evidence import IndexedRecord
-from tools.contract import CanonicalRecord, ControlView, EvidenceStatus, InvocationStatus, RelevanceLevel
+from tools.contract import CanonicalRecord, ControlView, EvidenceKind, EvidenceStatus, InvocationStatus, RelevanceLevel
 
 _MISSING = frozenset(
     {

@@ -13,6 +13,7 @@ from pydantic import BaseModel, Field
 from nodes.ports import ModelCallFailed, ModelFailureKind, ModelReply, ModelRequest, RequestedCall, TokenUsage
 from tools.contract import (
     ControlView,
+    EvidenceKind,
     EvidenceStatus,
     InvalidInput,
     InvocationStatus,
@@ -44,6 +45,7 @@ class ProbeTool:
     description: str = "A scripted probe."
     timeout_seconds: float = 5.0
     envelope: type[BaseModel] = ProbeToolCall
+    kind: EvidenceKind = EvidenceKind.LOG_OR_DATABASE
     ran: list[str] = field(default_factory=list)
     before_run: Callable[[str], Any] | None = None
     size: int = 20

@@ -34,6 +34,7 @@ def block_network() -> Iterator[None]:
     Blocking and asyncio sockets alike; a datagram counts too. Use it around the whole session in `conftest.py`.
     """
     real: dict[str, Any] = {name: getattr(socket.socket, name) for name in ("connect", "connect_ex", "sendto")}
+    overridden = {name: name in vars(socket.socket) for name in real}
     real_lookup = socket.getaddrinfo
 
     def guard(name: str) -> Any:
@@ -55,7 +56,10 @@ def block_network() -> Iterator[None]:
         socket.getaddrinfo = lookup
         yield
     finally:
-        # socket.socket inherits these from its C base class; deleting the override uncovers the original.
-        for name in real:
-            delattr(socket.socket, name)
+        # socket.socket inherits these from its C base class; deleting an override uncovers the original.
+        for name, method in real.items():
+            if overridden[name]:
+                setattr(socket.socket, name, method)
+            else:
+                delattr(socket.socket, name)
         socket.getaddrinfo = real_lookup

@@ -59,7 +59,8 @@ class Oracle:
         answers = [self._handle(previous, outcome)]
         self.latest = self.call_id
         if outcome == "extra call":
-            answers.append("STOP" if self.stop_reason and answers[0] == "STOP" else "PARALLEL_TOOL_CALL")
+            at_threshold = self.violations >= self.violation_threshold
+            answers.append("STOP" if at_threshold else "PARALLEL_TOOL_CALL" + ("+STOP" if self.stop_reason else ""))
         if self.stop_reason:
             self.stop_delivered = True
         self.answers.append(answers)

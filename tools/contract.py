@@ -15,8 +15,8 @@ TOOL_CALL_ID_PATTERN = r"^[A-Za-z0-9_.:\-]{1,128}$"
 
 ToolCallId = Annotated[str, StringConstraints(pattern=TOOL_CALL_ID_PATTERN)]
 
-MAX_OBSERVATION_BYTES = 8 * 1024
-"""UTF-8 bytes of one whole model observation (R55)."""
+MAX_OBSERVATION_BYTES = 8 * 1024 - 64
+"""UTF-8 bytes a tool's observation may have: 8 KiB whole (R55), less the stop pair that may be added (R56)."""
 
 
 class ContractModel(BaseModel):
@@ -46,6 +46,13 @@ class RelevanceLevel(StrEnum):
 
     HIGH = "HIGH"
     REFERENCE = "REFERENCE"
+
+
+class EvidenceKind(StrEnum):
+    """What a tool's results are; documents alone are never evidence (R68, R71)."""
+
+    LOG_OR_DATABASE = "LOG_OR_DATABASE"
+    DOCUMENTS = "DOCUMENTS"
 
 
 class InformationGain(StrEnum):

@@ -7,7 +7,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from pydantic import BaseModel
 
-from tools.contract import ControlView, EvidenceStatus, InvalidInput, RelevanceLevel, Scope, ToolErrorCode
+from tools.contract import ControlView, EvidenceKind, EvidenceStatus, InvalidInput, RelevanceLevel, Scope, ToolErrorCode
 
 
 class ToolFailure(Exception):
@@ -76,6 +76,10 @@ class EvidenceTool(Protocol):
     @property
     def envelope(self) -> type[BaseModel]:
         """Concrete envelope class with `previous_observation` and `input` (R18, R22)."""
+
+    @property
+    def kind(self) -> EvidenceKind:
+        """Whether results are log lines and rows, or documents (R71)."""
 
     @property
     def timeout_seconds(self) -> float:

@@ -11,6 +11,11 @@ _KEY = (
     r"(?:password|passwd|pwd|secret|token|api[_-]?key|apikey|access[_-]?key|private[_-]?key|client[_-]?secret"
     r"|authorization|credential)s?"
 )
+# What stands after such a key in messages *about* a secret ("token: expired") is evidence, and a mask is not masked again.
+_NO_SECRET = (
+    r"(?!\[masked\]|(?:missing|expired|expires|invalid|null|none|undefined|true|false|denied|required|empty|not|is|was"
+    r"|has|failed|error|for|from|mismatch|rejected|revoked|unset)\b)"
+)
 _PATTERNS: tuple[tuple[re.Pattern[str], str], ...] = (
     (
         re.compile(
@@ -27,7 +32,9 @@ _PATTERNS: tuple[tuple[re.Pattern[str], str], ...] = (
         re.compile(
             r"(?i)(\b[\w.\-]{0,32}"
             + _KEY
-            + r"\b[\"']?\s{0,3}[:=]\s{0,3})(\"[^\"\n]{1,256}\"|'[^'\n]{1,256}'|[^\s,;&\"'}\])]{1,256})"
+            + r"\b[\"']?\s{0,3}[:=]\s{0,3})"
+            + _NO_SECRET
+            + r"(\"[^\"\n]{1,256}\"|'[^'\n]{1,256}'|[^\s,;&\"'}\])]{1,256})"
         ),
         r"\1" + MASK,
     ),

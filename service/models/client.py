@@ -16,7 +16,7 @@ from langchain_core.messages.tool import tool_call
 from nodes.ports import ModelCallFailed, ModelReply, ModelRequest, RequestedCall
 from service.models.failures import failure_of
 from service.models.normalize import malformed, reply_of
-from service.models.profile import ParallelToolCalls, ProviderProfile
+from service.models.profile import ParallelToolCalls, ProviderProfile, Thinking
 from service.models.schemas import inlined, output_section, response_format, tool_schema, without_absent
 from service.models.transport import CURRENT, Exchange
 from tools.evidence_tool import EvidenceTool
@@ -84,11 +84,15 @@ class ChatModelClient:
         options: dict[str, Any] = {
             "timeout": httpx.Timeout(request.timeout_seconds, connect=min(CONNECT_SECONDS, request.timeout_seconds))
         }
+        extra: dict[str, Any] = {}
         if request.output is not None:
             form = response_format(self._profile, request.output, with_tools=bool(request.tools))
-            if form is not None:
-                # In the extra body: as an argument it would switch to the SDK's parsing of the answer.
-                options["extra_body"] = {"response_format": form}
+            extra |= {} if form is None else {"response_format": form}
+        if self._profile.thinking is Thinking.OFF:
+            extra["enable_thinking"] = False
+        if extra:
+            # `response_format` as an argument of its own would switch to the SDK's parsing of the answer.
+            options["extra_body"] = extra
         if request.tools and self._profile.parallel_tool_calls is ParallelToolCalls.REQUEST:
             options["parallel_tool_calls"] = False
         messages = outgoing(request, self._profile)

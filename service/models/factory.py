@@ -11,11 +11,11 @@ from urllib.parse import urlsplit
 from pydantic import SecretStr
 
 from nodes.ports import ModelClient
-from service.models.profile import resolve
+from service.models.profile import LOCAL, resolve
 
 OFFLINE = "offline"
-_LIVE = re.compile(r"^openai:([A-Za-z0-9][A-Za-z0-9_.:/@\-]{0,127})$")
-_KEY = re.compile(r"^[\x21-\x7e]{1,4096}$")
+_LIVE = re.compile(r"openai:([A-Za-z0-9][A-Za-z0-9_.:/@\-]{0,127})")
+_KEY = re.compile(r"[\x21-\x7e]{1,4096}")
 _ALLOWED = "allowed: offline, or openai:NAME with NAME of letters, digits and _.:/@- (at most 128 characters)"
 
 
@@ -57,6 +57,19 @@ class SettingsModelFactory:
         self._offline = offline
         self._new_id = new_id
         self._clients: dict[str, ModelClient] = {}
+        if settings.model != OFFLINE:
+            self.warm()
+
+    def warm(self) -> None:
+        """Load the provider's SDK now: it reads files, which an event loop must not do later.
+
+        Done at construction where the default is live. A server that lets a Run name a live model calls it at start;
+        commands with the offline model are spared the two seconds.
+        """
+        from service.models.chat import build_chat
+
+        # A throwaway: some modules load at the first construction only.
+        build_chat("none", None, SecretStr("none"), LOCAL)
 
     def client(self, name: str | None) -> ModelClient:
         """Return the client of `name`, None meaning the configured default.
@@ -72,14 +85,13 @@ class SettingsModelFactory:
         return self._clients[wanted]
 
     def _build(self, name: str) -> ModelClient:
-        match = _LIVE.match(name)
+        match = _LIVE.fullmatch(name)
         if match is None:
             raise ValueError(f"SUPERBIZ_MODEL: unknown model; {_ALLOWED}")
         settings = self._settings
         key = _checked_key(settings.api_key)
         base_url = _checked_url(settings.base_url)
         profile = resolve(match[1], base_url, settings.profile)
-        # Imported here: offline commands need not wait for the provider's SDK.
         from service.models.chat import build_chat
         from service.models.client import ChatModelClient
 
@@ -92,7 +104,7 @@ def _checked_key(key: SecretStr | None) -> SecretStr:
             "OPENAI_API_KEY: missing; a live model needs it (any word for a server that asks for none), "
             "or set SUPERBIZ_MODEL=offline"
         )
-    if not _KEY.match(key.get_secret_value()):
+    if not _KEY.fullmatch(key.get_secret_value()):
         raise ValueError("OPENAI_API_KEY: not usable; allowed: visible ASCII characters without spaces")
     return key
 
@@ -111,4 +123,3 @@ def _checked_url(url: str | None) -> str | None:
             "without user, password, query or fragment"
         )
     return url
-

@@ -35,7 +35,7 @@ REASONING = "reasoning_content"
 UNUSABLE_NAME = "unusable_tool_name"
 """Stands in the history for a name that no provider would take back."""
 
-_NAME = re.compile(r"^[A-Za-z0-9_-]{1,64}$")
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _REFUSALS = {
     "length": (ModelFailureKind.OUTPUT_TRUNCATED, True),
     "content_filter": (ModelFailureKind.CONTENT_FILTERED, True),
@@ -155,7 +155,7 @@ def _bounded_name(raw: object) -> str:
 
 
 def _history_call(call: RequestedCall) -> Any:
-    name = call.tool_name if _NAME.match(call.tool_name) else UNUSABLE_NAME
+    name = call.tool_name if _NAME.fullmatch(call.tool_name) else UNUSABLE_NAME
     return tool_call(name=name, args=call.arguments or {}, id=call.tool_call_id)
 
 
@@ -201,7 +201,7 @@ def _with_ids(
     before = [call["id"] for past in history if isinstance(past, AIMessage) for call in past.tool_calls]
     taken, index, issued = set(before), len(before), []
     for call in calls:
-        name = call.tool_name if _NAME.match(call.tool_name) else UNUSABLE_NAME
+        name = call.tool_name if _NAME.fullmatch(call.tool_name) else UNUSABLE_NAME
         while (fresh := f"functions.{name}:{index}") in taken:
             index += 1
         taken.add(fresh)

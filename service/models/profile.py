@@ -58,6 +58,13 @@ class Usage(StrEnum):
     ON_REQUEST = "on_request"
 
 
+class Thinking(StrEnum):
+    """Whether thinking is left as the provider has it, or turned off with `enable_thinking: false`."""
+
+    LEAVE = "leave"
+    OFF = "off"
+
+
 @dataclass(frozen=True, slots=True)
 class ProviderProfile:
     """One provider's behaviour.
@@ -71,6 +78,7 @@ class ProviderProfile:
     parallel_tool_calls: ParallelToolCalls = ParallelToolCalls.REQUEST
     structured_output: StructuredOutput = StructuredOutput.PROMPT
     reasoning: Reasoning = Reasoning.DROP
+    thinking: Thinking = Thinking.LEAVE
     usage: Usage = Usage.ON_REQUEST
     strict_tools: bool = False
 
@@ -88,9 +96,10 @@ DEEPSEEK = ProviderProfile(
 (api-docs.deepseek.com/guides/thinking_mode; deepseek-ai/deepseek-harness discussions 739, 1850). No parameter prevents
 parallel calls (deepseek-ai/DeepSeek-V3 issue 883). `response_format` knows text and json_object only."""
 
-QWEN = ProviderProfile("qwen")
-"""DashScope documents `parallel_tool_calls`. JSON mode is refused while thinking is on (presenton/presenton issue 184),
-which is the default of the newer models, so the contract goes into the prompt."""
+QWEN = ProviderProfile("qwen", structured_output=StructuredOutput.JSON_OBJECT, thinking=Thinking.OFF)
+"""DashScope takes `parallel_tool_calls` (its clients, such as koog's DashscopeParams, pass it). A call that does not
+stream is refused while thinking is on, the default of many models (langchain4j/langchain4j issue 3974,
+QuantumNous/new-api pull 1109); so is JSON mode (presenton/presenton issue 184)."""
 
 KIMI = ProviderProfile(
     "kimi",
@@ -123,8 +132,11 @@ _HOSTS: tuple[tuple[str, ProviderProfile], ...] = (
     ("kimi.com", KIMI),
     ("kimi.ai", KIMI),
 )
-_REASONING_MODEL = re.compile(r"^o\d")
-"""OpenAI's o-series refuses `parallel_tool_calls` as an unsupported parameter."""
+_NO_PARALLEL_PARAMETER = re.compile(r"o\d")
+"""OpenAI's o-series refuses `parallel_tool_calls` as unsupported (langchain-ai/langchain issue 29704)."""
+
+_ALWAYS_THINKING = re.compile(r"qwq|qvq|thinking")
+"""Qwen models that cannot stop thinking; most of them only stream, which ends in REQUEST_REFUSED here."""
 
 
 def resolve(model_name: str, base_url: str | None, override: str | None = None) -> ProviderProfile:
@@ -137,8 +149,10 @@ def resolve(model_name: str, base_url: str | None, override: str | None = None) 
         ValueError: `override` names no profile.
     """
     profile = _by_override(override) if override else _by_host(base_url) or _by_family(model_name)
-    if profile is OPENAI and _REASONING_MODEL.match(model_name):
+    if profile is OPENAI and _NO_PARALLEL_PARAMETER.match(model_name):
         return replace(profile, parallel_tool_calls=ParallelToolCalls.OMIT)
+    if profile is QWEN and _ALWAYS_THINKING.search(model_name.lower()):
+        return replace(profile, structured_output=StructuredOutput.PROMPT, thinking=Thinking.LEAVE)
     return profile
 
 

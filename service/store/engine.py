@@ -39,7 +39,7 @@ class DatabaseUrlError(Exception):
 
 def sqlite_url(path: Path) -> str:
     """Return the URL of an SQLite file."""
-    return URL.create("sqlite+aiosqlite", database=str(path.absolute())).render_as_string(hide_password=False)
+    return URL.create("sqlite+aiosqlite", database=str(path)).render_as_string(hide_password=False)
 
 
 def database_url(url: str) -> URL:
@@ -59,48 +59,37 @@ def database_url(url: str) -> URL:
 async def open_database(url: str) -> AsyncEngine:
     """Open the database, creating file and tables where they are missing. Safe when several processes start at once.
 
+    The caller disposes of the engine, which belongs to the running event loop.
     Raises DatabaseUrlError, OSError (folder or file not writable), SQLAlchemyError.
     """
-    parsed = database_url(url)
-    is_sqlite = parsed.drivername.startswith("sqlite")
-    if is_sqlite and parsed.database is not None:
-        await asyncio.to_thread(_prepare_file, Path(parsed.database))
-    engine = _engine(parsed, is_sqlite)
+    engine = await asyncio.to_thread(create_engine, url)
     try:
-        await _with_retries(engine, is_sqlite)
+        await prepare_database(engine)
     except BaseException:
         await engine.dispose()
         raise
     return engine
 
 
-def _prepare_file(path: Path) -> None:
-    """Create folder and file readable by their owner alone; SQLite gives its side files the same mode."""
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+def create_engine(url: str) -> AsyncEngine:
+    """Build an engine that has not connected yet; blocks on the file system. Raises DatabaseUrlError, OSError.
 
-
-def _engine(url: URL, is_sqlite: bool) -> AsyncEngine:
-    """Build the engine. Parameters stay out of its errors, so that no question or result reaches a log that way."""
-    if not is_sqlite:
-        return create_async_engine(url, hide_parameters=True, pool_pre_ping=True)
-    engine = create_async_engine(url, hide_parameters=True, connect_args={"timeout": BUSY_TIMEOUT_SECONDS})
+    Parameters stay out of the engine's errors, so that no question or result reaches a log that way.
+    """
+    parsed = database_url(url)
+    if not parsed.drivername.startswith("sqlite"):
+        return create_async_engine(parsed, hide_parameters=True, pool_pre_ping=True)
+    _prepare_file(Path(str(parsed.database)))
+    engine = create_async_engine(parsed, hide_parameters=True, connect_args={"timeout": BUSY_TIMEOUT_SECONDS})
     event.listen(engine.sync_engine, "connect", _set_pragmas)
     return engine
 
 
-def _set_pragmas(connection: Any, _record: Any) -> None:
-    cursor = connection.cursor()
-    cursor.execute("PRAGMA synchronous=NORMAL")
-    cursor.execute("PRAGMA foreign_keys=ON")
-    cursor.close()
-
-
-async def _with_retries(engine: AsyncEngine, is_sqlite: bool) -> None:
-    """Create the tables; another process may be doing the same, and some databases then answer with an error."""
+async def prepare_database(engine: AsyncEngine) -> None:
+    """Create missing tables; another process may be doing the same, and some databases then answer with an error."""
     for attempt in range(1, _START_ATTEMPTS + 1):
         try:
-            if is_sqlite:
+            if engine.dialect.name == "sqlite":
                 await _use_wal(engine)
             await create_tables(engine, (SQLModel.metadata, canonical_metadata))
         except DBAPIError:
@@ -109,6 +98,19 @@ async def _with_retries(engine: AsyncEngine, is_sqlite: bool) -> None:
             await asyncio.sleep(_START_PAUSE_SECONDS)
         else:
             return
+
+
+def _prepare_file(path: Path) -> None:
+    """Create folder and file readable by their owner alone; SQLite gives its side files the same mode."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+
+
+def _set_pragmas(connection: Any, _record: Any) -> None:
+    cursor = connection.cursor()
+    cursor.execute("PRAGMA synchronous=NORMAL")
+    cursor.execute("PRAGMA foreign_keys=ON")
+    cursor.close()
 
 
 async def _use_wal(engine: AsyncEngine) -> None:

@@ -162,7 +162,10 @@ async def _write_steps(connection: AsyncConnection, batch: JournalBatch) -> None
 
 async def _write_archive(connection: AsyncConnection, batch: JournalBatch) -> None:
     """Insert what is new; the first value of a (kind, key) stays, whoever writes it again."""
-    held = await connection.execute(select(ARCHIVE.c.kind, ARCHIVE.c.key).where(ARCHIVE.c.run_id == batch.run_id))
+    same_keys = ARCHIVE.c.key.in_(sorted({entry.key for entry in batch.archive}))
+    held = await connection.execute(
+        select(ARCHIVE.c.kind, ARCHIVE.c.key).where(ARCHIVE.c.run_id == batch.run_id, same_keys)
+    )
     seen = {(row.kind, row.key) for row in held}
     rows = []
     for entry in batch.archive:

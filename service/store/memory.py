@@ -51,8 +51,7 @@ class InMemoryRunStore:
         run = self._runs.get(run_id)
         if run is None or run.internal_state not in sources:
             return False
-        lease_until = None if to in TERMINAL else run.lease_until
-        run = replace(run, internal_state=to, lease_until=lease_until)
+        run = replace(run, internal_state=to)
         if end is not None:
             run = replace(run, **{name: getattr(end, name) for name in RunEnd.__dataclass_fields__})
         self._runs[run_id] = _detached(run)

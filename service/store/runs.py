@@ -50,8 +50,6 @@ class SqlRunStore:
             return False
         outcome = end.release_outcome if end else ReleaseOutcome.NONE
         values: dict[str, Any] = {"internal_state": to.value, "status": public_status(to, outcome).value}
-        if to in TERMINAL:
-            values["lease_until"] = None
         if end is not None:
             values |= _end_columns(end)
         states = sorted(state.value for state in sources)
@@ -88,6 +86,10 @@ class SqlRunStore:
         """Return the latest Runs, newest first, of one session or of all."""
         condition = RUNS.c.session_id == session_id if session_id is not None else RUNS.c.run_id.is_not(None)
         return await self._select(condition, limit=limit)
+
+    async def beginning_with(self, prefix: str, limit: int) -> tuple[RunRecord, ...]:
+        """Return Runs whose id begins with `prefix`, newest first."""
+        return await self._select(RUNS.c.run_id.startswith(prefix, autoescape=True), limit=limit)
 
     async def previous_turn(self, session_id: str) -> RunRecord | None:
         """Return the session's latest `DIAGNOSIS + SUCCESS` Run that published something (R99), fallbacks included."""

@@ -25,6 +25,7 @@ from graph.contract import (
     ViolationType,
 )
 from graph.contract import TraceEventType as Event
+from nodes.contract import EndCause
 from nodes.ports import ModelFailureKind
 from release.contract import AgentOutputFailure, LimitationCode, ReleaseOutcome, ViolationCode
 from tools.contract import TOOL_CALL_ID_PATTERN, EvidenceStatus, InformationGain, RelevanceLevel, ToolErrorCode
@@ -151,7 +152,12 @@ WHITELIST: Final[Mapping[Event, Mapping[str, Form]]] = {
         "collection_state": COLLECTION,
     },
     Event.COLLECTION_SATURATED: {"stop_reason": STOP_REASON, "collection_state": COLLECTION},
-    Event.COLLECTION_STOPPED: {"stop_reason": STOP_REASON, "dimension": _one_of(BudgetDimension)},
+    Event.COLLECTION_STOPPED: {
+        "stop_reason": STOP_REASON,
+        "dimension": _one_of(BudgetDimension),
+        "cause": _one_of(EndCause),
+        "fault": CODE,
+    },
     Event.TOOL_REQUEST_REJECTED: {
         **_CALL,
         "error_code": ERROR_CODE,

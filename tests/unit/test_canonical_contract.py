@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,8 @@ from sqlalchemy import update
 from sqlalchemy.ext.asyncio import create_async_engine
 
 from service.store.clock import FixedClock
-from service.store.engine import open_database, sqlite_url
+from service.store.engine import sqlite_url
+from tests.stores import KINDS, database
 from tools.canonical import memory as memory_module
 from tools.canonical.codec import decode, encode, is_legal
 from tools.canonical.memory import MemoryCanonicalStore
@@ -44,6 +45,9 @@ class Backend:
     corrupt: Callable[[str, str], Awaitable[None]]
 
 
+Opener = Callable[[Path], AbstractAsyncContextManager[Backend]]
+
+
 @asynccontextmanager
 async def memory_backend(_folder: Path) -> AsyncIterator[Backend]:
     clock = FixedClock()
@@ -56,21 +60,24 @@ async def memory_backend(_folder: Path) -> AsyncIterator[Backend]:
     yield Backend(store, clock, corrupt)
 
 
-@asynccontextmanager
-async def sql_backend(folder: Path) -> AsyncIterator[Backend]:
-    clock = FixedClock()
-    engine = await open_database(sqlite_url(folder / "canonical.db"))
+def sql_backend(kind: str) -> Opener:
+    @asynccontextmanager
+    async def opened(folder: Path) -> AsyncIterator[Backend]:
+        clock = FixedClock()
+        async with database(kind, folder) as engine:
 
-    async def corrupt(key: str, payload: str) -> None:
-        async with engine.begin() as connection:
-            statement = update(canonical_record).where(canonical_record.c.key == key).values(payload=payload)
-            assert (await connection.execute(statement)).rowcount == 1
+            async def corrupt(key: str, payload: str) -> None:
+                async with engine.begin() as connection:
+                    statement = update(canonical_record).where(canonical_record.c.key == key).values(payload=payload)
+                    assert (await connection.execute(statement)).rowcount == 1
 
-    yield Backend(SqlCanonicalStore(engine, clock.now, ttl_seconds=TTL, max_bytes=MAX_BYTES), clock, corrupt)
-    await engine.dispose()
+            store = SqlCanonicalStore(engine, clock.now, ttl_seconds=TTL, max_bytes=MAX_BYTES)
+            yield Backend(store, clock, corrupt)
+
+    return opened
 
 
-BACKENDS = {"memory": memory_backend, "sql": sql_backend}
+BACKENDS: dict[str, Opener] = {"memory": memory_backend, **{kind: sql_backend(kind) for kind in KINDS}}
 CLASSES = [CanonicalStore, MemoryCanonicalStore, SqlCanonicalStore]
 
 

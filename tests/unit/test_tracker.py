@@ -13,7 +13,8 @@ KEY = "a" * 64
 
 
 def pending(**fields: object) -> DiagnosisProgressTracker:
-    return DiagnosisProgressTracker(**fields).with_evidence(KEY, "c1")  # type: ignore[arg-type]
+    done = CompletedCall(tool_call_id="c1", tool_name="t", canonical_key="k", scope_key=KEY)
+    return DiagnosisProgressTracker(**fields).with_completed(done).with_pending("c1")  # type: ignore[arg-type]
 
 
 def test_r2_thresholds_have_the_decided_defaults_and_minimums() -> None:
@@ -48,7 +49,6 @@ def test_r12_the_tracker_keeps_exactly_what_the_contract_names() -> None:
         "consecutive_protocol_violations",
         "stop_delivered_turn",
         "index",
-        "scopes",
     }
 
 
@@ -65,7 +65,7 @@ def test_r27_an_evaluation_without_a_pending_result_is_refused() -> None:
 
 
 def test_r37_the_threshold_saturates_with_information_saturated() -> None:
-    tracker = DiagnosisProgressTracker(no_gain_threshold=2).with_no_evidence(KEY, "c1")
+    tracker = DiagnosisProgressTracker(no_gain_threshold=2).with_no_gain()
     assert not tracker.saturated
     tracker = tracker.with_no_gain()
     assert tracker.state is CollectionState.SATURATED

@@ -11,7 +11,7 @@ from zoneinfo import ZoneInfo
 from pydantic import BaseModel
 
 from tools.catalog import Catalog
-from tools.contract import ControlView, InvalidInput, InvocationStatus, Scope, ToolErrorCode
+from tools.contract import ControlView, EvidenceKind, InvalidInput, InvocationStatus, Scope, ToolErrorCode
 from tools.evidence_tool import CallContext, FactView, ToolFailure, ToolOutcome
 from tools.mysql import observation
 from tools.mysql.backend import Query, SqlBackend
@@ -57,6 +57,11 @@ class MysqlTool:
     def envelope(self) -> type[BaseModel]:
         """`MysqlToolCall`."""
         return MysqlToolCall
+
+    @property
+    def kind(self) -> EvidenceKind:
+        """Database rows (R71)."""
+        return EvidenceKind.LOG_OR_DATABASE
 
     @property
     def timeout_seconds(self) -> float:

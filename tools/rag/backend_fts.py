@@ -49,7 +49,11 @@ class FtsBackend:
         run = self._keeper.refresh()
         if run is None or self._keeper.ever_finished:
             return True
-        done, _ = await asyncio.wait([asyncio.wrap_future(run)], timeout=max(0.0, seconds))
+        waiting = asyncio.wrap_future(run)
+        try:
+            done, _ = await asyncio.wait([waiting], timeout=max(0.0, seconds))
+        finally:
+            waiting.cancel()  # the work goes on, but answers no loop that may be closed by then
         return bool(done)
 
     def _search(self, query: str, deadline: float) -> tuple[list[list[RankedDocument]], int]:

@@ -38,6 +38,7 @@ class IndexKeeper:
             if self._finished_at is not None and self._clock() - self._finished_at < REFRESH_SECONDS:
                 return None
             run: Future[IndexReport] = Future()
+            run.set_running_or_notify_cancel()  # from here on a waiter's cancel does not reach the work
             self._running = run
         threading.Thread(target=self._index, args=(run,), name="knowledge-index", daemon=True).start()
         return run

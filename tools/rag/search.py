@@ -19,7 +19,7 @@ MAX_MATCH_TERMS = 64
 """Terms looked up in the index, rarest first; all of them count in the score."""
 TITLE_WEIGHT = 3.0
 MAX_ID_CHARS = 160
-_PROGRESS_STEPS = 20_000
+_PROGRESS_STEPS = 5_000
 _UNSAFE = re.compile(r"[^\w./\-]+")
 
 
@@ -32,6 +32,8 @@ def search_index(path: Path, name: str, query: str, deadline: float) -> list[Hit
 
     Raises IndexMissingError, TimeoutError, sqlite3.Error (a damaged or unreadable index).
     """
+    if time.monotonic() > deadline:
+        raise TimeoutError
     connection = schema.open_reader(path)
     if connection is None:
         raise IndexMissingError(name)

@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from tools.catalog import Catalog
-from tools.contract import ControlView, InvalidInput, InvocationStatus, Scope
+from tools.contract import ControlView, EvidenceKind, InvalidInput, InvocationStatus, Scope
 from tools.evidence_tool import CallContext, FactView, ToolOutcome
 from tools.rag import observation
 from tools.rag.backend import RagBackend
@@ -47,6 +47,11 @@ class RagTool:
     def envelope(self) -> type[BaseModel]:
         """RagToolCall."""
         return RagToolCall
+
+    @property
+    def kind(self) -> EvidenceKind:
+        """Documents, which alone are never evidence (R71)."""
+        return EvidenceKind.DOCUMENTS
 
     @property
     def timeout_seconds(self) -> float:

@@ -1,0 +1,156 @@
+"""Node `release`: decides what is published and ends the Run by one compare-and-set (R5, R8, R80-R94, R108)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from graph.contract import DiagnosisStopReason, RunState, TraceEvent, TraceEventType
+from graph.ledger import ModelCallLedger
+from graph.state import DiagnosisState, load_budget, load_ledger, load_tracker
+from nodes.contract import CollectionEnd, EndCause
+from nodes.events import event
+from nodes.evidence import indexed_records
+from nodes.guarding import load_draft, load_guard
+from nodes.node_run import NodeResult, NodeRun
+from nodes.ports import ArchiveEntry, RunEnd
+from release.contract import (
+    AgentOutputFailure,
+    ProgressSnapshot,
+    ReleaseErrorCode,
+    ReleaseOutcome,
+    ReleaseReason,
+    ViolationCode,
+)
+from release.decision import DiagnosisAgentExecution, DiagnosisReleaseUseCase, ReleaseDecision, ReleaseInput
+from release.evidence import evidence_views
+from release.evidence_guard import check_references
+
+LIVE = frozenset({RunState.CREATED, RunState.RUNNING})
+
+
+async def release(state: DiagnosisState, run: NodeRun) -> NodeResult:
+    """Decide, then write the end; an acknowledged cancel wins over every decision (R94)."""
+    execution, events = await _execution(state, run)
+    guard = load_guard(state)
+    decision = DiagnosisReleaseUseCase().decide(
+        ReleaseInput(state["query"], execution, guard.evidence, guard.semantics, run.run.language)
+    )
+    usage = _usage(state)
+    ended_at = run.clock.now()
+    if not await run.resources.runs.transition(
+        run.run.run_id, LIVE, decision.internal_end, _run_end(decision, execution, usage, ended_at)
+    ):
+        decision = _cancelled()
+        still = frozenset({RunState.CANCEL_REQUESTED})
+        end = _run_end(decision, execution, usage, ended_at)
+        await run.resources.runs.transition(run.run.run_id, still, RunState.CANCELLED, end)
+    outcome = _outcome(decision, execution, usage)
+    events += [_decided(decision), _ended(decision, execution, usage)]
+    step = f"Released {decision.outcome.value}: {decision.reason.value}."
+    return NodeResult({"outcome": outcome}, step, events, archive=[ArchiveEntry("result", "result", outcome)])
+
+
+async def _execution(state: DiagnosisState, run: NodeRun) -> tuple[DiagnosisAgentExecution, list[TraceEvent]]:
+    tracker = load_tracker(state)
+    end = CollectionEnd.model_validate(state["ended"])
+    entry = run.ended_on_entry()
+    causes = {end.cause, entry.cause if entry else end.cause}
+    failure = state.get("output_failure")
+    draft, events = (load_draft(state) if state.get("draft") else None), list[TraceEvent]()
+    if draft is not None and draft.conclusion is None:
+        views = evidence_views(await indexed_records(run, tracker))
+        checked = check_references(draft, run.run.run_id, views)
+        draft = checked.draft
+        if checked.invalid:
+            codes = [ViolationCode.REFERENCE_INVALID.value]
+            events.append(event(TraceEventType.EVIDENCE_GUARD, violations=codes, passed=False))
+    execution = DiagnosisAgentExecution(
+        snapshot=ProgressSnapshot.model_validate(state["snapshot"]),
+        index_empty=not tracker.index,
+        draft=draft,
+        output_failure=AgentOutputFailure(failure["failure"]) if failure else None,
+        stop_reason=tracker.stop_reason,
+        budget_crossed=end.cause is EndCause.BUDGET,
+        fault=EndCause.FAULT in causes,
+        timed_out=EndCause.TIMED_OUT in causes,
+        cancelled=EndCause.CANCELLED in causes,
+    )
+    return execution, events
+
+
+def _usage(state: DiagnosisState) -> dict[str, Any]:
+    budget, ledger = load_budget(state), load_ledger(state)
+    return {
+        "model_calls": budget.model_calls,
+        "tool_calls": budget.tool_calls,
+        "observation_bytes": budget.observation_bytes,
+        "total_tokens": budget.tokens,
+        "ledger_total_tokens": ledger.total_tokens,
+        "usage_unavailable": ledger.usage_unavailable,
+        "tokens_reconciled": ledger.reconciled_with(budget.tokens),
+        "components": _components(ledger),
+    }
+
+
+def _components(ledger: ModelCallLedger) -> dict[str, int]:
+    return {component.value: account.rounds for component, account in ledger.accounts.items()}
+
+
+def _cancelled() -> ReleaseDecision:
+    return ReleaseDecision(
+        outcome=ReleaseOutcome.NONE,
+        internal_end=RunState.CANCELLED,
+        reason=ReleaseReason.CANCELLED,
+        error_code=ReleaseErrorCode.CANCELLED,
+    )
+
+
+def _run_end(
+    decision: ReleaseDecision, execution: DiagnosisAgentExecution, usage: dict[str, Any], ended_at: float
+) -> RunEnd:
+    return RunEnd(
+        release_outcome=decision.outcome,
+        ended_at=ended_at,
+        published_result=decision.published.model_dump(mode="json") if decision.published else None,
+        fallback=_fallback(decision),
+        stop_reason=execution.stop_reason.value if execution.stop_reason else None,
+        error_code=decision.error_code.value if decision.error_code else None,
+        total_token_count=usage["total_tokens"],
+        usage=usage,
+    )
+
+
+def _fallback(decision: ReleaseDecision) -> dict[str, Any] | None:
+    return decision.fallback.model_dump(mode="json") if decision.fallback else None
+
+
+def _outcome(decision: ReleaseDecision, execution: DiagnosisAgentExecution, usage: dict[str, Any]) -> dict[str, Any]:
+    stop: DiagnosisStopReason | None = execution.stop_reason
+    return {
+        "release_outcome": decision.outcome.value,
+        "internal_state": decision.internal_end.value,
+        "reason": decision.reason.value,
+        "published_result": decision.published.model_dump(mode="json") if decision.published else None,
+        "fallback": _fallback(decision),
+        "error_code": decision.error_code.value if decision.error_code else None,
+        "stop_reason": stop.value if stop else None,
+        "usage": usage,
+    }
+
+
+def _decided(decision: ReleaseDecision) -> TraceEvent:
+    return event(TraceEventType.RELEASE_DECIDED, release_outcome=decision.outcome.value, reason=decision.reason.value)
+
+
+def _ended(decision: ReleaseDecision, execution: DiagnosisAgentExecution, usage: dict[str, Any]) -> TraceEvent:
+    return event(
+        TraceEventType.RUN_ENDED,
+        internal_state=decision.internal_end.value,
+        stop_reason=execution.stop_reason.value if execution.stop_reason else None,
+        budget_total_tokens=usage["total_tokens"],
+        ledger_total_tokens=usage["ledger_total_tokens"],
+        model_calls=usage["model_calls"],
+        tool_calls=usage["tool_calls"],
+        usage_unavailable=usage["usage_unavailable"],
+        tokens_reconciled=usage["tokens_reconciled"],
+    )

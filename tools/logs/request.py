@@ -1,0 +1,95 @@
+"""Business request and response of the log tool (R128) and its agent-facing envelope (R20)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import ConfigDict, Field
+
+from tools.contract import ContractModel
+from tools.envelope import AgentToolCall, BusinessRequest
+
+TOOL_NAME = "query_logs"
+DEFAULT_LOOKBACK_MINUTES = 30
+MIN_LOOKBACK_MINUTES = 1
+MAX_LOOKBACK_MINUTES = 10_080
+MAX_QUERY_CHARS = 500
+
+
+class QueryLogsRequest(BusinessRequest):
+    """What to look for in one log topic."""
+
+    topic: str = Field(
+        min_length=1, max_length=64, description="Name of one log topic, as listed in the tool description."
+    )
+    query: str = Field(
+        default="",
+        max_length=MAX_QUERY_CHARS,
+        description=(
+            'Words that must all occur (any case, parts of words match), "exact phrases", OR, NOT, parentheses, '
+            "* inside a word, and key:value for JSON attributes, key=value text or level:error. Example: "
+            "timeout (redis OR mysql) NOT level:debug. Empty: every line of the window."
+        ),
+    )
+    lookback_minutes: int = Field(
+        default=DEFAULT_LOOKBACK_MINUTES,
+        ge=MIN_LOOKBACK_MINUTES,
+        le=MAX_LOOKBACK_MINUTES,
+        description="How many minutes before the time of the incident to search.",
+    )
+    limit: int = Field(
+        default=20,
+        ge=1,
+        le=100,
+        description="Most events to return; total and patterns always cover every match.",
+    )
+
+
+class QueryLogsToolCall(AgentToolCall):
+    """Envelope of `query_logs`: `{previous_observation?, input}`."""
+
+    input: QueryLogsRequest = Field(description="The log query.")
+
+
+class LogEvent(ContractModel):
+    """One event. `timestamp` is ISO 8601 with a zone, or null where the file tells no time."""
+
+    timestamp: str | None = None
+    level: str | None = None
+    service: str | None = None
+    instance: str | None = None
+    message: str = ""
+    attributes: dict[str, Any] = Field(default_factory=dict)
+
+
+class LogPattern(ContractModel):
+    """Matched events of one shape: numbers are written as 0, other differing words as `<*>`."""
+
+    template: str
+    count: int = Field(ge=1)
+    first: str | None = None
+    last: str | None = None
+
+
+class QueryLogsResponse(ContractModel):
+    """A backend's answer (R128).
+
+    `from`/`to` bound the searched window (null when nothing in the topic tells a time); `from` is later than the
+    lookback says when the scan ended early. `total` counts all matches, at least so many when `total_is_lower_bound`.
+    `events` are newest first; when more matched than fit, every pattern has its newest event before any has a second.
+    `notes` tells the operator what was skipped.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+
+    topic: str
+    query: str
+    from_: str | None = Field(default=None, alias="from")
+    to: str | None = None
+    total: int = Field(ge=0)
+    total_is_lower_bound: bool = False
+    returned: int = Field(ge=0)
+    truncated: bool = False
+    events: list[LogEvent] = Field(default_factory=list)
+    patterns: list[LogPattern] = Field(default_factory=list)
+    notes: list[str] = Field(default_factory=list)

@@ -1,0 +1,243 @@
+"""Timestamps at the head of a log line: one table, tried on samples, the formats a file uses are kept. Pure.
+
+Lines are bytes (ASCII-compatible). Times are seconds since the epoch.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import lru_cache
+from zoneinfo import ZoneInfo
+
+_MONTHS = {
+    name: number
+    for number, name in enumerate(
+        (b"jan", b"feb", b"mar", b"apr", b"may", b"jun", b"jul", b"aug", b"sep", b"oct", b"nov", b"dec"), start=1
+    )
+}
+_DAY_SECONDS = 86_400
+_LEAP_SEARCH_YEARS = 9
+"""29 February without a year may lie this far back (1900 and 2100 are no leap years)."""
+_SAMPLE_SHARE = 0.10
+"""A file's second format counts when it has this share of the first one's lines."""
+
+_MONTH = rb"(?P<month>Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)[a-z]{0,6}"
+_CLOCK = rb"(?P<hour>\d\d):(?P<minute>\d\d):(?P<second>\d\d)(?:[.,](?P<fraction>\d{1,9}))?"
+_ZONE = rb"(?: ?(?P<zone>Z|UTC|GMT|[+\-]\d\d:?\d\d)(?![\w:]))?"
+_TOKEN = rb"(?:\[[^\]\s]{1,100}\] {1,4}|[^\s:=][^\s]{0,98}[^\s:=] {1,4}(?:\| {1,4})?|[^\s:=] )"
+_ISO = (
+    rb"(?P<year>\d{4})[\-/.](?P<month>\d\d)[\-/.](?P<day>\d\d)[T ,\-](?P<hour>\d\d)[:.](?P<minute>\d\d)[:.]"
+    rb"(?P<second>\d\d)(?:[.,:](?P<fraction>\d{1,9}))?" + _ZONE
+)
+_JSON_KEYS = rb"@?timestamp|time|ts|t|datetime|date|asctime|event_?time|log_?time|timeMillis|epochSecond|time_?stamp|@t"
+
+
+@dataclass(frozen=True, slots=True)
+class _Format:
+    name: str
+    pattern: re.Pattern[bytes]
+
+
+def _compile(name: str, pattern: bytes, flags: int = 0) -> _Format:
+    return _Format(name, re.compile(pattern, flags))
+
+
+_PLAIN: tuple[_Format, ...] = (
+    _compile(
+        "iso",
+        rb"(?:# Time: ?|<\d{1,3}>1? ?|(?:time|ts|timestamp|datetime|t|date)=|" + _TOKEN + rb")?[\[(\"']?" + _ISO,
+    ),
+    _compile("access", rb"[^\[\n]{0,200}\[(?P<day>\d\d)/" + _MONTH + rb"/(?P<year>\d{4})[: ]" + _CLOCK + _ZONE),
+    _compile(
+        "ctime",
+        rb"\[?(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) "
+        + _MONTH
+        + rb" {1,2}(?P<day>\d{1,2}) "
+        + _CLOCK
+        + rb"(?: (?:UTC|GMT|[A-Z]{3,4}))? (?P<year>\d{4})",
+    ),
+    _compile(
+        "month-first",
+        rb"(?:<\d{1,3}>)?" + _MONTH + rb" {1,2}(?P<day>\d{1,2}),? (?P<year>\d{4}),? "
+        rb"(?P<hour>\d{1,2}):(?P<minute>\d\d):(?P<second>\d\d)(?:[.,](?P<fraction>\d{1,9}))?(?: ?(?P<half>[AP]M))?",
+    ),
+    _compile("syslog", rb"(?:<\d{1,3}>)?" + _MONTH + rb" {1,2}(?P<day>\d{1,2}) " + _CLOCK + rb"(?=[\s:]|$)"),
+    _compile(
+        "day-first",
+        rb"(?:\d{1,8}:[A-Z] |\[)?(?P<day>\d{1,2})[ \-]" + _MONTH + rb"[ \-](?P<year>\d{4})[ :]" + _CLOCK + _ZONE,
+    ),
+    _compile("klog", rb"[IWEF](?P<month>\d\d)(?P<day>\d\d) " + _CLOCK),
+    _compile("short-slash", rb"\[?(?P<year>\d\d)/(?P<month>\d\d)/(?P<day>\d\d) " + _CLOCK),
+    _compile(
+        "short-digits",
+        rb"(?:# Time: )?(?P<year>\d\d)(?P<month>\d\d)(?P<day>\d\d) {1,2}(?P<hour>\d{1,2}):?(?P<minute>\d\d):?"
+        rb"(?P<second>\d\d)(?=\s|$)",
+    ),
+    _compile(
+        "digits",
+        rb"\[?(?P<year>(?:19|20)\d\d)(?P<month>\d\d)(?P<day>\d\d)[T \-]?(?P<hour>\d\d):?(?P<minute>\d\d):?"
+        rb"(?P<second>\d\d)(?:[.,:](?P<fraction>\d{1,9}))?" + _ZONE + rb"(?!\d)",
+    ),
+    _compile("month-day", rb"(?P<month>\d\d)-(?P<day>\d\d) " + _CLOCK),
+    _compile("epoch", rb"(?:[^\s\d]{1,20} )?\[?(?P<epoch>[12]\d{9}(?:\.\d{1,9}|\d{3})?)(?=[\s\]|,:]|$)"),
+)
+_JSON = _compile(
+    "json",
+    rb"[ \t]{0,8}\{[^\n]{0,4000}?\"(?:"
+    + _JSON_KEYS
+    + rb")\"[ \t]{0,4}:[ \t]{0,4}(?:\"(?P<text>[^\"\n]{8,48})\"|(?P<number>\d{9,19}(?:\.\d{1,9})?))",
+    re.IGNORECASE,
+)
+_FORMATS: tuple[_Format, ...] = (_JSON, *_PLAIN)
+
+
+@dataclass(frozen=True, slots=True)
+class LineTime:
+    """A recognised timestamp: `epoch` in seconds, and the bytes [start, end) of the line that spell it out."""
+
+    epoch: float
+    end: int
+
+
+class TimestampReader:
+    """Reads timestamps of the given formats at the head of a line.
+
+    `zone` applies where the line names none; `reference` (the Run's now) settles the year where the line names none:
+    the latest one that is not after `reference` plus one day.
+    """
+
+    def __init__(self, formats: tuple[str, ...], zone: ZoneInfo, reference: float) -> None:
+        self.formats = formats
+        self._patterns = tuple(item.pattern for item in _FORMATS if item.name in formats)
+        self._zone = zone
+        self._reference = reference
+
+    def read(self, data: bytes, start: int = 0) -> float | None:
+        """Return the time of the line that begins at `start`, or None when it begins with no timestamp."""
+        found = self.find(data, start)
+        return found.epoch if found else None
+
+    def find(self, data: bytes, start: int = 0) -> LineTime | None:
+        """As `read`, with the position after the timestamp."""
+        for pattern in self._patterns:
+            match = pattern.match(data, start)
+            if match is not None:
+                epoch = self._epoch(match.groupdict())
+                if epoch is not None:
+                    return LineTime(epoch, match.end())
+        return None
+
+    def _epoch(self, groups: Mapping[str, bytes | None]) -> float | None:
+        text = groups.get("text")
+        if text is not None:
+            return self._of_value(text)
+        number = groups.get("number") or groups.get("epoch")
+        if number is not None:
+            return _of_number(float(number))
+        return self._of_fields(groups)
+
+    def _of_value(self, text: bytes) -> float | None:
+        padded = text + b" "
+        for item in _PLAIN:
+            match = item.pattern.match(padded)
+            if match is not None:
+                groups = match.groupdict()
+                number = groups.get("epoch")
+                return _of_number(float(number)) if number is not None else self._of_fields(groups)
+        return None
+
+    def _of_fields(self, groups: Mapping[str, bytes | None]) -> float | None:
+        month_text, year_text = groups["month"] or b"", groups.get("year")
+        month = int(month_text) if month_text.isdigit() else _MONTHS[month_text[:3].lower()]
+        day, hour = int(groups["day"] or 0), int(groups["hour"] or 0)
+        half = groups.get("half")
+        if half is not None:
+            hour = hour % 12 + (12 if half == b"PM" else 0)
+        minute, second = int(groups["minute"] or 0), int(groups["second"] or 0)
+        if minute > 59 or second > 60:
+            return None
+        fraction = groups.get("fraction")
+        rest = minute * 60 + second + (float(b"0." + fraction) if fraction else 0.0)
+        if year_text is None:
+            return self._without_year(month, day, hour, rest)
+        year = int(year_text) + (2000 if len(year_text) == 2 else 0)
+        zone = groups.get("zone")
+        if zone:
+            base = _hour_epoch(year, month, day, hour, _UTC)
+            return None if base is None else base - _offset(zone) + rest
+        base = _hour_epoch(year, month, day, hour, self._zone)
+        return None if base is None else base + rest
+
+    def _without_year(self, month: int, day: int, hour: int, rest: float) -> float | None:
+        latest = datetime.fromtimestamp(self._reference, UTC).year + 1
+        for year in range(latest, latest - _LEAP_SEARCH_YEARS, -1):
+            base = _hour_epoch(year, month, day, hour, self._zone)
+            if base is not None and base + rest <= self._reference + _DAY_SECONDS:
+                return base + rest
+        return None
+
+
+_UTC = ZoneInfo("UTC")
+
+
+@lru_cache(maxsize=4096)
+def _hour_epoch(year: int, month: int, day: int, hour: int, zone: ZoneInfo) -> float | None:
+    try:
+        return datetime(year, month, day, hour, tzinfo=zone).timestamp()
+    except (ValueError, OverflowError):
+        return None
+
+
+def _offset(zone: bytes) -> int:
+    if zone in (b"Z", b"UTC", b"GMT"):
+        return 0
+    digits = zone[1:].replace(b":", b"")
+    seconds = int(digits[:2]) * 3600 + int(digits[2:]) * 60
+    return -seconds if zone[:1] == b"-" else seconds
+
+
+def _of_number(value: float) -> float | None:
+    for limit, unit in ((1e11, 1.0), (1e14, 1e3), (1e17, 1e6), (1e20, 1e9)):
+        if value < limit:
+            return value / unit
+    return None
+
+
+def detect_formats(lines: Iterable[bytes], zone: ZoneInfo, reference: float) -> tuple[str, ...]:
+    """Say which formats the sampled lines use, most frequent first; empty when the lines tell no times.
+
+    One stray timestamp among many lines is no log of events (a description or a configuration file).
+    """
+    readers = [(item.name, TimestampReader((item.name,), zone, reference)) for item in _FORMATS]
+    counts: Counter[str] = Counter()
+    seen = 0
+    for line in lines:
+        if not line.strip():
+            continue
+        seen += 1
+        name = next((name for name, reader in readers if reader.read(line) is not None), None)
+        if name:
+            counts[name] += 1
+    stamped = sum(counts.values())
+    if stamped == 0 or (stamped == 1 and stamped < seen * _SAMPLE_SHARE):
+        return ()
+    top = counts.most_common(3)
+    return tuple(name for name, count in top if count >= top[0][1] * _SAMPLE_SHARE)
+
+
+FormatTime = Callable[[float | None], str | None]
+
+
+def time_formatter(zone: ZoneInfo) -> FormatTime:
+    """Return a function that writes epoch seconds as ISO 8601 with the zone's offset, to the millisecond."""
+
+    def format_time(epoch: float | None) -> str | None:
+        if epoch is None:
+            return None
+        return datetime.fromtimestamp(round(epoch, 3), zone).isoformat(timespec="milliseconds")
+
+    return format_time
