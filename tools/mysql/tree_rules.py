@@ -28,7 +28,7 @@ _NODES: tuple[type[exp.Expr], ...] = (
     exp.And, exp.Or, exp.Xor, exp.Add, exp.Sub, exp.Mul, exp.Div, exp.IntDiv, exp.Mod, exp.EQ, exp.NEQ, exp.GT, exp.GTE,
     exp.LT, exp.LTE, exp.NullSafeEQ, exp.BitwiseAnd, exp.BitwiseOr, exp.BitwiseXor, exp.BitwiseLeftShift,
     exp.BitwiseRightShift, exp.BitwiseNot, exp.Func, exp.IgnoreNulls, exp.RespectNulls, exp.CharacterSet,
-    exp.JSONPath, exp.JSONPathPart, exp.JSONValue,
+    exp.JSONPath, exp.JSONPathPart, exp.JSONValue, exp.JSONKeyValue,
 )  # fmt: skip
 _NEVER: tuple[type[exp.Expr], ...] = (
     exp.UDTF, exp.JSONTable, exp.XMLTable, exp.NextValueFor, exp.CurrentUser, exp.SetOperation, exp.PropertyEQ, exp.Kwarg,
