@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from tests.data import ROOT, spec_dir
 from tests.unit.mysql_calls import EXPRESSIONS
-from tests.unit.mysql_texts import DEEP, HOSTILE, LEGITIMATE, TABLES
+from tests.unit.mysql_texts import DEEP, HOSTILE, LEGITIMATE, MALFORMED, TABLES
 from tools.mysql.contract import GateRule
 from tools.mysql.functions import ALLOWED_FUNCTIONS
 from tools.mysql.gate import HINTS, TableList, judge, judge_line
@@ -37,6 +37,10 @@ def test_r121_every_corpus_text_gets_exactly_its_verdict() -> None:
 @pytest.mark.parametrize(("sql", "rule"), [*HOSTILE, *DEEP])
 def test_r123_hostile_texts_are_refused_by_their_rule(sql: str, rule: str) -> None:
     assert judge(sql, LISTED).rule == rule
+
+
+def test_r123_malformed_texts_fail_closed() -> None:
+    assert [sql for sql in MALFORMED if judge(sql, LISTED).allowed] == []
 
 
 @pytest.mark.parametrize("sql", LEGITIMATE)
