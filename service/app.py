@@ -137,6 +137,7 @@ def assemble(parts: Parts, engine: AsyncEngine, *, host_serialises_threads: bool
         run_timeout_seconds=settings.run_timeout_seconds,
         model_timeout_seconds=settings.model_timeout_seconds,
         host_serialises_threads=host_serialises_threads,
+        default_context=settings.context(),
         start_archive=parts.start_archive,
     )
     return App(parts, resources, runs, journal, build_diagnosis_graph(resources), None)
@@ -198,11 +199,9 @@ async def open_canonical(settings: Settings) -> AsyncIterator[SqlCanonicalStore]
 async def _open_engine(settings: Settings) -> AsyncEngine:
     if settings.redis_url is not None:
         raise SettingsError("SUPERBIZ_REDIS_URL: not available in this version; leave it unset to use the database")
+    await asyncio.to_thread(prepare_home, settings.home)
     try:
-        await asyncio.to_thread(private_folder, settings.home)
         return await open_database(settings.resolved_database_url())
-    except OSError as error:
-        raise StorageError(f"SUPERBIZ_HOME: folder {settings.home.name}: {_reason(error)}") from None
     except Exception as error:
         raise StorageError(f"SUPERBIZ_DATABASE_URL: the database cannot be opened ({type(error).__name__})") from None
 
@@ -211,14 +210,14 @@ class StorageError(Exception):
     """Home folder or database cannot be used; one bounded line naming the setting."""
 
 
-def private_folder(home: Path) -> None:
-    """Create home and its knowledge folder, readable by their owner alone. Raises OSError."""
-    for folder in (home, home / KNOWLEDGE_FOLDER):
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-
-
-def _reason(error: OSError) -> str:
-    return os.strerror(error.errno) if error.errno else "cannot be written"
+def prepare_home(home: Path) -> None:
+    """Create home and its knowledge folder, readable by their owner alone. Raises StorageError."""
+    try:
+        for folder in (home, home / KNOWLEDGE_FOLDER):
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        reason = os.strerror(error.errno) if error.errno else "cannot be written"
+        raise StorageError(f"SUPERBIZ_HOME: folder {home.name}: {reason}") from None
 
 
 @asynccontextmanager
