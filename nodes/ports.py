@@ -259,3 +259,5 @@ class Resources:
     model_timeout_seconds: float = 120.0
     host_serialises_threads: bool = False
     """True on a server that runs one execution per thread at a time: then a Run may be taken over at once (R3)."""
+    start_archive: Sequence[ArchiveEntry] = ()
+    """What each Run archives of its surroundings when it starts (R67): catalogue view, tools, hashes of the prompts."""
