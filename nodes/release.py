@@ -126,7 +126,7 @@ def _fallback(decision: ReleaseDecision) -> dict[str, Any] | None:
     body = decision.fallback.model_dump(mode="json")
     for step in body["process"]:
         # Optional in the public structure (R92): absent where there is none.
-        if step["relevance_level"] is None:
+        if step.get("relevance_level", "") is None:
             del step["relevance_level"]
     return body
 

@@ -177,8 +177,14 @@ class Execution:
             return
         if "run" in values:
             self._run_id = str(values["run"]["run_id"])
-        if self._on_step is not None and self._run_id is not None and "step" in values:
-            self._on_step(StepView(self._run_id, node, str(values["step"]), int(values["step_no"])))
+        if self._on_step is None or self._run_id is None or "position" not in values:
+            return
+        try:
+            self._on_step(StepView(self._run_id, node, str(values["step"]), int(values["position"]["step"])))
+        except Exception as error:
+            # Whoever watched is gone; the run is not.
+            logger.warning("a step could not be shown: %s", type(error).__name__)
+            self._on_step = None
 
     async def _finish(self, cause: EndCause, state: RunState, code: str, seconds: float) -> None:
         """Let the graph publish what it had verified (R60); failing that, write the end without a result."""

@@ -10,7 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-_LISTED = re.compile(r"^(?P<indent>\s*)[-*]\s+`?(?P<name>[A-Za-z0-9][A-Za-z0-9_.\-]{0,63})`?\s*(?:[:：](?P<text>.*))?$")
+_LISTED = re.compile(
+    r"^(?P<indent>\s*)[-*]\s+`?(?P<name>[A-Za-z0-9][A-Za-z0-9_.\-]{0,63})`?\s*(?:\([^()]*\)\s*)?(?:[:：](?P<text>.*))?$"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +77,7 @@ def input_fields(schema: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
 
 
 def listed(description: str) -> tuple[Named, ...]:
-    """Read lines `- name: description`; lines indented deeper belong to the entry above them."""
+    """Read lines `- name: description` or `- name (remark): description`; lines indented deeper belong to the entry above."""
     entries: list[Named] = []
     base = 0
     for line in description.splitlines():

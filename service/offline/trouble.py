@@ -54,6 +54,10 @@ _PREAMBLE = re.compile(
     r"^(?:Traceback \(most recent call last\)|.{0,12}the above exception was|during handling of the above)",
     re.IGNORECASE,
 )
+_TOLD = re.compile(
+    r'"(?:\w+[._])?(?:error|err|exception|reason|message|msg|detail|cause)\w*"\s*:\s*"[^"]{4,}"', re.IGNORECASE
+)
+"""A field of a JSON line that tells what happened; without one, words of trouble are only names and filters in it."""
 _SUCCESS = re.compile(
     r"\b(?:success(?:ful|fully)?|succeeded|completed|recovered|healthy|resolved|ok)\b|成功|恢复|正常|已完成",
     re.IGNORECASE,
@@ -70,11 +74,11 @@ SLOW_SECONDS = 1.0
 """A call that takes at least this long is worth showing when the question is about time."""
 
 ERROR_QUERY = (
-    'level:error OR level:fatal OR error OR exception OR fail OR fatal OR panic OR timeout OR "timed out" OR refused '
-    "OR denied OR undefined OR expired OR exhausted OR unavailable OR unable OR cannot OR crash OR killed OR "
-    "OutOfMemory OR reject OR warn OR 错误 OR 异常 OR 失败 OR 超时 OR 拒绝 OR 无法"
+    "level:error OR level:fatal OR error OR exception OR fail OR fatal OR panic OR timeout OR refused OR denied OR "
+    'undefined OR expired OR exhausted OR unavailable OR unable OR cannot OR crash OR killed OR OutOfMemory OR "timed out" '
+    "OR reject OR insufficient OR backoff OR unhealthy OR 错误 OR 异常 OR 失败 OR 超时 OR 拒绝 OR 无法 OR 耗尽"
 )
-"""First look at a topic: words and levels of trouble in general."""
+"""First look at a topic: words and levels of trouble in general. Mere warnings show in the overview, if it comes to that."""
 
 SLOW_QUERY = (
     'slow OR latency OR timeout OR "timed out" OR duration OR elapsed OR took OR seconds OR response_time '
@@ -124,8 +128,8 @@ def telling(level: str | None, text: str, question: Question) -> float:
     if _CAUSE.search(_NEGATED.sub(" ", line)):
         score += 0.75
     score += min(0.5 * shared_terms(line, question), 1.0)
-    if line.lstrip().startswith(("{", "[{")) and not level:
-        score -= 1.5
+    if line.lstrip().startswith(("{", "[{")) and not _TOLD.search(line):
+        score -= 2.5
     if len(line.split()) < 4 and not re.search(r"[\u3400-\u9fff]{4}", line):
         score -= 1.0
     return score

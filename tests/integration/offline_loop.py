@@ -12,11 +12,11 @@ from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, System
 
 from graph.contract import Component
 from nodes.ports import ModelRequest
-from release.contract import DiagnosisDraft, EvidenceKind
+from release.contract import DiagnosisDraft
 from release.evidence import EvidenceView
 from service.offline.client import OfflineClient
 from tools.catalog import Catalog
-from tools.contract import EvidenceStatus, InvocationStatus
+from tools.contract import EvidenceKind, EvidenceStatus, InvocationStatus
 from tools.evidence_tool import CallContext, EvidenceTool
 from tools.logs.tool import build_logs_tool
 from tools.mysql.tool import build_mysql_tool

@@ -4,6 +4,8 @@ import json
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from langchain_core.messages import AIMessage, HumanMessage, SystemMessage, ToolMessage
 
 from release.contract import AnalysisKind, DiagnosisDraft
@@ -40,6 +42,10 @@ rules out: No Redis errors lately.
 """
 POOL = "Pool - Connection is not available, request timed out after 30000ms"
 QUESTION = "why is checkout failing?"
+KEYS = (
+    *("events", "patterns", "documents", "rows", "columns", "total", "message", "level", "timestamp", "template"),
+    *("count", "first", "last", "content", "title", "source", "scope", "topic", "relevance_level", "attributes"),
+)
 
 
 def answers(**changes: Reply) -> Any:
@@ -246,3 +252,26 @@ def test_tool_errors_and_garbage_answers_never_break_it() -> None:
         session = Session(QUESTION, TOOLS, lambda name, request, reply=reply: dict(reply))
         draft = DiagnosisDraft.model_validate_json(session.run())
         assert draft.conclusion is None
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-9, 10**6) | st.text(max_size=30),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(KEYS), inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.dictionaries(st.sampled_from(KEYS), JSON, max_size=8), min_size=1, max_size=4))
+def test_any_observation_leads_to_a_legal_action(replies: list[Reply]) -> None:
+    history: list[Any] = []
+    for number, reply in enumerate(replies):
+        action = first_action(QUESTION, *history)
+        if isinstance(action, FinalText):
+            DiagnosisDraft.model_validate_json(action.text)
+            return
+        status = {"evidence_status": "EVIDENCE_FOUND", "tool_call_id": f"c{number}"}
+        history += called(f"c{number}", action.name, action.args, {**reply, **status})
+    action = first_action(QUESTION, *history)
+    if isinstance(action, FinalText):
+        DiagnosisDraft.model_validate_json(action.text)

@@ -78,9 +78,15 @@ def test_a_patterns_count_goes_to_its_event_and_others_stand_alone() -> None:
 
 
 def test_listed_names_come_from_lines_with_a_dash() -> None:
-    named = listed("Topics:\n- a-logs: logs of a\n- b: with detail\n    - orders(id, status)\nOther text - no.")
-    assert [(item.name, item.description) for item in named] == [("a-logs", "logs of a"), ("b", "with detail")]
-    assert named[1].detail == ("- orders(id, status)",)
+    named = listed(
+        "Topics:\n- a-logs: logs of a\n- b (times in UTC): with detail\n  - orders (id, status)\nOther - no.\n- c"
+    )
+    assert [(item.name, item.description) for item in named] == [
+        ("a-logs", "logs of a"),
+        ("b", "with detail"),
+        ("c", ""),
+    ]
+    assert named[1].detail == ("- orders (id, status)",)
 
 
 def test_quotes_take_the_line_that_names_the_cause() -> None:

@@ -49,11 +49,10 @@ class SqliteBackend:
         except NotInSqlite:
             _log.warning("sqlite: the text uses what SQLite does not have")
             raise ToolFailure(ToolErrorCode.DB_ERROR) from None
-        connection = self._open()
+        connection = open_read_only(self._path)
         try:
             connection.set_progress_handler(lambda: int(expired()), _INSTRUCTIONS_PER_CHECK)
             install(connection, time.time() if query.now is None else query.now, query.offset)
-            connection.set_authorizer(_authorize)
             cursor = connection.execute(text, {f"p{index}": value for index, value in enumerate(query.params)})
             builder = ResultBuilder([column[0] for column in cursor.description or ()])
             for row in cursor:
@@ -66,16 +65,19 @@ class SqliteBackend:
         finally:
             connection.close()
 
-    def _open(self) -> sqlite3.Connection:
-        try:
-            connection = sqlite3.connect(self._path.resolve().as_uri() + "?mode=ro", uri=True, check_same_thread=False)
-        except sqlite3.Error:
-            _log.warning("sqlite: the file cannot be opened")
-            raise ToolFailure(ToolErrorCode.BACKEND_UNAVAILABLE) from None
-        connection.text_factory = lambda data: data.decode("utf-8", "replace")
-        connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _MAX_VALUE_BYTES)
-        connection.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)
-        return connection
+
+def open_read_only(path: Path) -> sqlite3.Connection:
+    """Open an existing file read-only, with an authorizer that allows reads of tables. Raises ToolFailure."""
+    try:
+        connection = sqlite3.connect(path.resolve().as_uri() + "?mode=ro", uri=True, check_same_thread=False)
+    except sqlite3.Error:
+        _log.warning("sqlite: the file cannot be opened")
+        raise ToolFailure(ToolErrorCode.BACKEND_UNAVAILABLE) from None
+    connection.text_factory = lambda data: data.decode("utf-8", "replace")
+    connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _MAX_VALUE_BYTES)
+    connection.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)
+    connection.set_authorizer(_authorize)
+    return connection
 
 
 def _authorize(action: int, first: str | None, second: str | None, database: str | None, trigger: str | None) -> int:

@@ -52,7 +52,12 @@ def session_statements(is_mariadb: bool, now: float | None, offset: timedelta) -
     ]
     if now is not None:
         settings.append(f"timestamp={now:.6f}")
-    return (f"SET SESSION {', SESSION '.join(settings)}", "START TRANSACTION READ ONLY")
+    return (
+        f"SET SESSION {', SESSION '.join(settings)}",
+        # Without it MariaDB commits before a DDL statement and then runs it outside the read-only transaction.
+        "SET SESSION TRANSACTION READ ONLY",
+        "START TRANSACTION READ ONLY",
+    )
 
 
 def _zone(offset: timedelta) -> str:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from tools.envelope import AgentToolCall, BusinessRequest
 from tools.mysql.contract import MAX_PARAMS
@@ -12,9 +13,21 @@ from tools.mysql.contract import MAX_PARAMS
 MAX_PARAM_CHARS = 1_000
 """Characters of one text parameter."""
 
-SqlInteger = Annotated[int, Field(ge=-(2**63), le=2**64 - 1)]
-SqlNumber = Annotated[float, Field(allow_inf_nan=False)]
-SqlText = Annotated[str, Field(max_length=MAX_PARAM_CHARS)]
+
+def _bounded(value: str | int | float | bool | None) -> str | int | float | bool | None:
+    if isinstance(value, str) and len(value) > MAX_PARAM_CHARS:
+        raise ValueError("a text of at most 1000 characters")
+    if isinstance(value, str) and any(0xD800 <= ord(char) <= 0xDFFF for char in value):
+        raise ValueError("a text of whole Unicode characters")
+    if isinstance(value, int) and not -(2**63) <= value < 2**64:
+        raise ValueError("an integer of 64 bits")
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError("a finite number")
+    return value
+
+
+# Bounds are checked after the type is settled: as members of the union they would let a huge integer become a float.
+SqlParam = Annotated[str | int | float | bool | None, AfterValidator(_bounded)]
 
 
 class MysqlQueryRequest(BusinessRequest):
@@ -31,7 +44,7 @@ class MysqlQueryRequest(BusinessRequest):
             "At most 20 rows come back: aggregate, filter and LIMIT."
         )
     )
-    params: list[SqlText | SqlInteger | SqlNumber | bool | None] = Field(
+    params: list[SqlParam] = Field(
         default_factory=list,
         max_length=MAX_PARAMS,
         description="Values for the ? placeholders in sql, in order; exactly one per placeholder.",

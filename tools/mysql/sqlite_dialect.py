@@ -43,6 +43,7 @@ _NO_PAREN: dict[type[exp.Expr], str] = {
 _SUPPORTED_FUNCS = (
     exp.Cast, exp.Case, exp.If, exp.Substring, exp.Trim, exp.And, exp.Or, exp.Exists, exp.Anonymous, exp.RegexpLike,
 )  # fmt: skip
+_OTHER_NAMES = {"SUBSTRING": "SUBSTR", "MID": "SUBSTR", "LEFT": "MYSQL_LEFT", "RIGHT": "MYSQL_RIGHT"}
 _UNIT_FIRST = ("TIMESTAMPDIFF", "TIMESTAMPADD")
 
 
@@ -50,6 +51,8 @@ def to_sqlite(sql: str) -> str:
     """Translate a text that passed the gate; its n-th `?` becomes `:p<n>`. Raises NotInSqlite."""
     try:
         tree = sqlglot.parse_one(_named_placeholders(sql), dialect=_PlainMySQL)
+        if not isinstance(tree, exp.Select | exp.Union | exp.Subquery):
+            raise NotInSqlite
         _name_columns(tree)
         tree = tree.transform(_translate)
         for function in tree.find_all(exp.Func):
@@ -57,7 +60,7 @@ def to_sqlite(sql: str) -> str:
                 raise NotInSqlite
             if isinstance(function, exp.Anonymous) and str(function.this).upper() not in KNOWN_FUNCTIONS:
                 raise NotInSqlite
-        if tree.find(exp.Interval, exp.Collate, exp.Rollup, exp.Any, exp.All, exp.MatchAgainst):
+        if tree.find(exp.Interval, exp.JSONValue, exp.Collate, exp.Rollup, exp.Any, exp.All, exp.MatchAgainst):
             raise NotInSqlite
         return tree.sql(dialect="sqlite", unsupported_level=ErrorLevel.RAISE)
     except (SqlglotError, RecursionError):
@@ -140,11 +143,10 @@ def _translate_call(node: exp.Anonymous) -> exp.Expr:
         return _call(name, exp.Literal.string(arguments[0].name), *arguments[1:])
     if name == "JSON_UNQUOTE" and len(arguments) == 1 and arguments[0].name.upper() == "JSON_EXTRACT":
         return _call("MYSQL_JSON_TEXT", *arguments[0].expressions)
-    if name == "JSON_VALUE":
-        return _call("MYSQL_JSON_TEXT", *arguments)
     if name in NOW_NAMES and any(not isinstance(argument, exp.Literal) for argument in arguments):
         raise NotInSqlite
-    return _call("SUBSTR", *arguments) if name in ("SUBSTRING", "MID") else node
+    other = _OTHER_NAMES.get(name)
+    return _call(other, *arguments) if other else node
 
 
 def _group_concat(node: exp.GroupConcat) -> exp.Expr:

@@ -28,7 +28,7 @@ _NODES: tuple[type[exp.Expr], ...] = (
     exp.And, exp.Or, exp.Xor, exp.Add, exp.Sub, exp.Mul, exp.Div, exp.IntDiv, exp.Mod, exp.EQ, exp.NEQ, exp.GT, exp.GTE,
     exp.LT, exp.LTE, exp.NullSafeEQ, exp.BitwiseAnd, exp.BitwiseOr, exp.BitwiseXor, exp.BitwiseLeftShift,
     exp.BitwiseRightShift, exp.BitwiseNot, exp.Func, exp.IgnoreNulls, exp.RespectNulls, exp.CharacterSet,
-    exp.JSONPath, exp.JSONPathPart,
+    exp.JSONPath, exp.JSONPathPart, exp.JSONValue,
 )  # fmt: skip
 _NEVER: tuple[type[exp.Expr], ...] = (
     exp.UDTF, exp.JSONTable, exp.XMLTable, exp.NextValueFor, exp.CurrentUser, exp.SetOperation, exp.PropertyEQ, exp.Kwarg,
@@ -61,6 +61,7 @@ _PARTS: dict[type[exp.Expr], frozenset[str]] = {
     exp.With: frozenset({"expressions"}),
     exp.CTE: frozenset({"this", "alias"}),
     exp.Star: frozenset(),
+    exp.JSONValue: frozenset({"this", "path"}),
     exp.Column: frozenset({"this", "table", "db"}),
     exp.Distinct: frozenset({"expressions"}),
     exp.DataType: frozenset({"this", "expressions", "kind"}),
