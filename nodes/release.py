@@ -121,14 +121,7 @@ def _run_end(
 
 
 def _fallback(decision: ReleaseDecision) -> dict[str, Any] | None:
-    if decision.fallback is None:
-        return None
-    body = decision.fallback.model_dump(mode="json")
-    for step in body["process"]:
-        # Optional in the public structure (R92): absent where there is none.
-        if step.get("relevance_level", "") is None:
-            del step["relevance_level"]
-    return body
+    return decision.fallback.model_dump(mode="json") if decision.fallback else None
 
 
 def _outcome(decision: ReleaseDecision, execution: DiagnosisAgentExecution, usage: dict[str, Any]) -> dict[str, Any]:

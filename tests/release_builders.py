@@ -5,19 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from release.contract import (
-    Analysis,
-    AnalysisKind,
-    Conclusion,
-    DiagnosisDraft,
-    DraftLimitations,
-    EvidenceKind,
-    LimitationCode,
-)
+from release.contract import Analysis, AnalysisKind, Conclusion, DiagnosisDraft, DraftLimitations, LimitationCode
 from release.evidence import EvidenceView, IndexedRecord, evidence_views
 from tools.contract import (
     CanonicalRecord,
     ControlView,
+    EvidenceKind,
     EvidenceStatus,
     InvocationStatus,
     RelevanceLevel,

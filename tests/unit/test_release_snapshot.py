@@ -16,7 +16,6 @@ from release.contract import (
     MAX_DOCUMENTS,
     MAX_EXCERPT_CHARS,
     MAX_FACTS,
-    EvidenceKind,
     FactKind,
     LimitationCode,
     ProgressSnapshot,
@@ -24,7 +23,7 @@ from release.contract import (
 from release.evidence import IndexedRecord
 from release.snapshot import negative_excerpt, project_snapshot, with_limitation
 from tests.release_builders import RUN, documents, empty_logs, entry, logs, missing, rows
-from tools.contract import EvidenceStatus, InvocationStatus, RelevanceLevel
+from tools.contract import EvidenceKind, EvidenceStatus, InvocationStatus, RelevanceLevel
 from tools.scope import make_scope
 
 

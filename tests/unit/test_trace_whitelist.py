@@ -61,7 +61,12 @@ FULL: dict[TraceEventType, dict[str, Any]] = {
         "collection_state": "COLLECTING",
     },
     TraceEventType.COLLECTION_SATURATED: {"stop_reason": "INFORMATION_SATURATED", "collection_state": "SATURATED"},
-    TraceEventType.COLLECTION_STOPPED: {"stop_reason": "BUDGET_LIMIT_REACHED", "dimension": "TOKENS"},
+    TraceEventType.COLLECTION_STOPPED: {
+        "stop_reason": "BUDGET_LIMIT_REACHED",
+        "dimension": "TOKENS",
+        "cause": "BUDGET",
+        "fault": "MODEL_TIMEOUT",
+    },
     TraceEventType.TOOL_REQUEST_REJECTED: {
         "tool_call_id": "call_1",
         "tool_name": "query_logs",
