@@ -175,7 +175,8 @@ def as_graph_node(name: str, node: Node, resources: Resources, *, starts_run: bo
         try:
             result = await node(state, run)
         except asyncio.CancelledError:
-            if run.settings is not None:
+            # Past its timeout a Run is not cancelled but timed out: whoever stops it writes that end (R60).
+            if run.settings is not None and not run.timed_out():
                 await _finish_in_spite_of_cancel(core.mark_interrupted(run.settings.run_id))
             raise
         position = (
@@ -200,7 +201,7 @@ def _node_run(
         record=None,
         execution_id=info.run_id if info is not None else None,
         # Omitted in-process, the context is None.
-        context=runtime.context or DiagnosisContext(),
+        context=runtime.context or resources.default_context,
         clock=RecordingClock(resources.clock),
     )
 

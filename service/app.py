@@ -136,6 +136,7 @@ def assemble(parts: Parts, engine: AsyncEngine, *, host_serialises_threads: bool
         language=settings.language,
         run_timeout_seconds=settings.run_timeout_seconds,
         host_serialises_threads=host_serialises_threads,
+        default_context=settings.context(),
         start_archive=parts.start_archive,
     )
     return App(parts, resources, runs, journal, build_diagnosis_graph(resources), None)

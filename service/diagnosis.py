@@ -19,6 +19,7 @@ from langchain_core.runnables import RunnableConfig
 from graph.context import DiagnosisContext
 from graph.contract import RunState, TraceEventType
 from graph.diagnosis import recursion_limit
+from graph.state import DiagnosisInput
 from nodes.contract import CollectionEnd, EndCause
 from nodes.events import event
 from nodes.harness import DiagnosisHarnessCore
@@ -132,7 +133,7 @@ class Execution:
             "run_id": uuid.uuid4(),
         }
 
-    async def run(self, graph_input: Mapping[str, Any], grace_seconds: float) -> None:
+    async def run(self, graph_input: DiagnosisInput, grace_seconds: float) -> None:
         """Run to an end, whatever happens on the way. Raises CancelledError once the Run is marked."""
         limit = self._app.settings.run_timeout_seconds + grace_seconds
         try:
@@ -157,12 +158,17 @@ class Execution:
                 record = await self._app.runs.get(self._run_id)
         if record is not None and record.internal_state in TERMINAL:
             return report_of(record)
-        operator = {"internal_state": "FAILED", "stop_reason": None, "error_code": INTERNAL_ERROR, "usage": {}}
+        operator: dict[str, Any] = {
+            "internal_state": "FAILED",
+            "stop_reason": None,
+            "error_code": INTERNAL_ERROR,
+            "usage": {},
+        }
         return DiagnosisReport(self._run_id, "FAILED", ReleaseOutcome.NONE.value, None, None, operator)
 
-    async def _stream(self, graph_input: Mapping[str, Any] | None) -> None:
+    async def _stream(self, graph_input: DiagnosisInput | None) -> None:
         stream = self._app.graph.astream(
-            graph_input,  # type: ignore[arg-type]
+            graph_input,
             self._config,
             context=self._context,
             stream_mode="updates",
