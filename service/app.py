@@ -135,6 +135,7 @@ def assemble(parts: Parts, engine: AsyncEngine, *, host_serialises_threads: bool
         ids=Uuid4Source(),
         language=settings.language,
         run_timeout_seconds=settings.run_timeout_seconds,
+        model_timeout_seconds=settings.model_timeout_seconds,
         host_serialises_threads=host_serialises_threads,
         default_context=settings.context(),
         start_archive=parts.start_archive,

@@ -62,6 +62,7 @@ class Settings(BaseSettings):
     reserve_seconds: float = Field(default=45.0, ge=0, description="R117: kept for the guards.")
 
     run_timeout_seconds: float = Field(default=300.0, gt=0, le=86_400, description="R67")
+    model_timeout_seconds: float = Field(default=120.0, gt=0, le=3_600, description="one attempt of a model call")
     canonical_ttl_seconds: float = Field(default=3600.0, gt=0, le=31_536_000, description="R67")
     archive_days: float = Field(default=30.0, gt=0, le=3650, description="R67")
 

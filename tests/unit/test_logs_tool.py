@@ -138,8 +138,9 @@ def test_build(tmp_path: Path) -> None:
     assert build_logs_tool(build_catalog({}, tmp_path)) is None
     with pytest.raises(CatalogError, match=r"topic\.0\.backend: loki .* allowed: files"):
         tool(tmp_path, backend="loki")
-    with pytest.raises(CatalogError, match=r"topic\.0\.encoding"):
-        tool(tmp_path, encoding="klingon")
+    for encoding in ("klingon", "hex"):
+        with pytest.raises(CatalogError, match=r"topic\.0\.encoding"):
+            tool(tmp_path, encoding=encoding)
 
 
 LINES = "2026-03-01 01:00:00 ERROR early\n2026-03-01 03:00:00 ERROR late\n"

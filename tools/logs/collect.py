@@ -99,7 +99,9 @@ class Collector:
 
     def patterns(self, format_time: FormatTime) -> list[LogPattern]:
         """Return at most 50 patterns: trouble first, then frequent ones."""
-        ranked = sorted(self.grouper.patterns, key=lambda item: (-item.rank, -item.count, -(item.last or 0.0)))
+        ranked = sorted(
+            self.grouper.patterns, key=lambda item: (-item.rank, -item.count, -(item.last or 0.0), item.template)
+        )
         return [_pattern(item, format_time) for item in ranked[:MAX_PATTERNS]]
 
 

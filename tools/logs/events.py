@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar, overload
 
-from tools.logs.levels import level_of_text, level_of_value
+from tools.logs.levels import klog_level, level_of_text, level_of_value
 
 MAX_JSON_CHARS = 256 * 1024
 MAX_ATTRIBUTES = 16
@@ -216,7 +216,7 @@ class EventView:
         for key in _LEVEL_KEYS:
             if key in self.fields:
                 return level_of_value(self.fields[key])
-        return level_of_text(self.message.split("\n", 1)[0] if self.fields else self.first_line)
+        return klog_level(self.first_line) or level_of_text(self.message.split("\n", 1)[0])
 
     @lazy
     def service(self) -> str | None:

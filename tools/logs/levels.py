@@ -45,6 +45,17 @@ def canonical_level(name: str) -> str | None:
     return _CANONICAL.get(name.strip().upper())
 
 
+def names_of(level: str) -> tuple[str, ...]:
+    """Return the names that mean a canonical level, upper-case."""
+    return _NAMES[level]
+
+
+def klog_level(line: str) -> str | None:
+    """Return the level of a klog line such as `E0301 03:05:00.000000`, or None."""
+    match = _KLOG.match(line)
+    return _KLOG_LEVELS[match.group("letter")] if match else None
+
+
 def level_of_value(value: Any) -> str | None:
     """Return the level of a JSON value: a name, a number of the 10..60 family, or a syslog severity 0..7."""
     if isinstance(value, str):
@@ -59,10 +70,7 @@ def level_of_value(value: Any) -> str | None:
 
 
 def level_of_text(line: str) -> str | None:
-    """Return the level that the head of a plain line states, or None."""
-    klog = _KLOG.match(line)
-    if klog:
-        return _KLOG_LEVELS[klog.group("letter")]
+    """Return the level that the head of a plain line (without its timestamp) states, or None."""
     start = _LINE_START.match(line)
     if start:
         return canonical_level(start.group("word"))

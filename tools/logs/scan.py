@@ -19,12 +19,13 @@ from tools.logs.timestamps import LineTime, TimestampReader
 BLOCK_BYTES = 4 * 1024 * 1024
 MAX_EVENT_BYTES = 16 * 1024 * 1024
 """A longer event (or line) is cut into pieces of this size."""
-BISECT_FROM_BYTES = 8 * 1024 * 1024
+BISECT_FROM_BYTES = 1024 * 1024
 """Smaller files are scanned whole, whatever their order."""
 DISORDER_SECONDS = 60.0
 """Lines of one file may be this much out of order (several threads write it) and it still counts as sorted."""
 _PROBES = 64
-_PROBE_BYTES = 8 * 1024
+_TAIL_BYTES = 256 * 1024
+_PROBE_BYTES = 4 * 1024
 
 _FRAME = re.compile(
     rb"\s+at [\w$.<]|\s{2,8}File \"|\s*\.\.\. \d+ (?:more|common)|\s*Caused by:|\s*Suppressed:|Traceback \(most recent"
@@ -187,21 +188,35 @@ class LogFile:
         if window is None:
             return Region(0, size, True)
         start = self._bisect(window.start - DISORDER_SECONDS, stop)
-        return Region(start, self._bisect(window.end + DISORDER_SECONDS, stop), True)
+        return Region(start, self._bisect(window.end + DISORDER_SECONDS + 0.001, stop), True)
 
     def newest(self, stop: Stopper) -> float | None:
         """Return the newest timestamp of the file, or None."""
         if self.reader is None:
             return None
         size = self.source.size
-        ordered = size >= BISECT_FROM_BYTES and self._sorted(stop)
+        if size >= BISECT_FROM_BYTES and self._sorted(stop):
+            return self._newest_at_end(stop)
         newest: float | None = None
-        for base, data in self.blocks(Region(0, size, ordered), stop):
-            for epoch in self._times(data, 0 if base == 0 else None):
-                newest = epoch if newest is None or epoch > newest else newest
+        for _, data in self.blocks(Region(0, size, False), stop):
+            times = list(self._times(data, 0))
+            newest = max([*times, newest] if newest is not None else times, default=None)
+        return newest
+
+    def _newest_at_end(self, stop: Stopper) -> float | None:
+        """Go back from the end of a sorted file until nothing earlier can be newer."""
+        newest: float | None = None
+        end = self.source.size
+        while end > 0:
             stop()
-            if ordered and newest is not None:
+            start = max(0, end - _TAIL_BYTES)
+            data = self.source.read(start, end)
+            line = _next_line(data, 0) if start else 0
+            times = list(self._times(data, line))
+            newest = max([*times, newest] if newest is not None else times, default=None)
+            if newest is not None and times and min(times) + DISORDER_SECONDS <= newest:
                 break
+            end = start + line if 0 < line < len(data) else start
         return newest
 
     def blocks(self, region: Region, stop: Stopper) -> Iterator[tuple[int, bytes]]:
@@ -227,7 +242,7 @@ class LogFile:
         start = 0
         if base == 0 and self.reader is not None:
             start = self.events.first(data, 0)
-            epoch = self.reader.read(data, start) if start < len(data) else None
+            epoch = self._first_epoch(stop) if start > 0 else None
             for begin, end in self._lines.spans(data[:start], 0, prefilter, stop):
                 yield EventCut(begin, end, epoch, implied=True)
         for begin, end in self.events.spans(data, start, prefilter, stop):
@@ -237,26 +252,45 @@ class LogFile:
                 begin, end, found.epoch if found else None, found.end - begin if found is not None and leads else 0
             )
 
-    def _times(self, data: bytes, start: int | None) -> Iterator[float]:
-        line = start or 0
+    def _first_epoch(self, stop: Stopper) -> float | None:
+        """Return the first timestamp of the file."""
+        at = 0
+        while at < self.source.size:
+            stop()
+            data = self.source.read(at, min(self.source.size, at + _TAIL_BYTES))
+            first = next(self._times(data, 0), None)
+            complete = data.rfind(b"\n") + 1
+            if first is not None or not data:
+                return first
+            at += complete or len(data)
+        return None
+
+    def _times(self, data: bytes, line: int) -> Iterator[float]:
         while line < len(data) and self.reader is not None:
             epoch = self.reader.read(data, line)
             if epoch is not None:
                 yield epoch
             line = _next_line(data, line)
 
+    def _whole_lines(self, start: int, size: int) -> bytes:
+        """Read up to `size` bytes without the line that is cut off at the end: half a timestamp is a wrong one."""
+        data = self.source.read(start, min(self.source.size, start + size))
+        return data if start + size >= self.source.size else data[: data.rfind(b"\n") + 1]
+
     def _sorted(self, stop: Stopper) -> bool:
-        latest = float("-inf")
+        latest, told = float("-inf"), 0
         step = max(1, (self.source.size - _PROBE_BYTES) // _PROBES)
         for probe in range(_PROBES + 1):
             stop()
             start = min(probe * step, max(0, self.source.size - _PROBE_BYTES))
-            data = self.source.read(start, min(self.source.size, start + _PROBE_BYTES))
+            data = self._whole_lines(start, _PROBE_BYTES)
+            seen = 0
             for epoch in self._times(data, _next_line(data, 0) if start else 0):
                 if epoch < latest - DISORDER_SECONDS:
                     return False
-                latest = max(latest, epoch)
-        return True
+                latest, seen = max(latest, epoch), 1
+            told += seen
+        return told > _PROBES // 2
 
     def _bisect(self, moment: float, stop: Stopper) -> int:
         """Return an event start such that everything before it is older than `moment` (sorted files)."""
@@ -276,14 +310,14 @@ class LogFile:
         """Return position and time of the first timestamped line that begins after `start` and before `end`."""
         size = _PROBE_BYTES
         while True:
-            data = self.source.read(start, min(self.source.size, start + size))
+            data = self._whole_lines(start, size)
             line = _next_line(data, 0)
             while line < len(data) and start + line < end:
                 epoch = self.reader.read(data, line) if self.reader else None
                 if epoch is not None:
                     return start + line, epoch
                 line = _next_line(data, line)
-            if start + len(data) >= end or size >= MAX_EVENT_BYTES or len(data) < size:
+            if start + size >= min(end, self.source.size) or size >= MAX_EVENT_BYTES:
                 return None
             size *= 4
 
