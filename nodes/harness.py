@@ -155,10 +155,9 @@ class DiagnosisHarnessCore:
             if payload is None:
                 continue
             finished = CanonicalRecord.model_validate({**payload, "run_id": new_run})
-            begun = finished.model_copy(
-                update={"status": "PROJECTING", "evidence_status": None, "agent_result": None, "error_code": None}
-            )
-            await self._resources.canonical.begin(CanonicalRecord.model_validate(begun.model_dump()))
+            open_again = {"status": "PROJECTING", "evidence_status": None, "agent_result": None, "error_code": None}
+            begun = CanonicalRecord.model_validate({**payload, "run_id": new_run, **open_again})
+            await self._resources.canonical.begin(begun)
             await self._resources.canonical.finish(finished)
 
 

@@ -199,11 +199,9 @@ async def open_canonical(settings: Settings) -> AsyncIterator[SqlCanonicalStore]
 async def _open_engine(settings: Settings) -> AsyncEngine:
     if settings.redis_url is not None:
         raise SettingsError("SUPERBIZ_REDIS_URL: not available in this version; leave it unset to use the database")
+    await asyncio.to_thread(prepare_home, settings.home)
     try:
-        await asyncio.to_thread(private_folder, settings.home)
         return await open_database(settings.resolved_database_url())
-    except OSError as error:
-        raise StorageError(f"SUPERBIZ_HOME: folder {settings.home.name}: {_reason(error)}") from None
     except Exception as error:
         raise StorageError(f"SUPERBIZ_DATABASE_URL: the database cannot be opened ({type(error).__name__})") from None
 
@@ -212,14 +210,14 @@ class StorageError(Exception):
     """Home folder or database cannot be used; one bounded line naming the setting."""
 
 
-def private_folder(home: Path) -> None:
-    """Create home and its knowledge folder, readable by their owner alone. Raises OSError."""
-    for folder in (home, home / KNOWLEDGE_FOLDER):
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-
-
-def _reason(error: OSError) -> str:
-    return os.strerror(error.errno) if error.errno else "cannot be written"
+def prepare_home(home: Path) -> None:
+    """Create home and its knowledge folder, readable by their owner alone. Raises StorageError."""
+    try:
+        for folder in (home, home / KNOWLEDGE_FOLDER):
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        reason = os.strerror(error.errno) if error.errno else "cannot be written"
+        raise StorageError(f"SUPERBIZ_HOME: folder {home.name}: {reason}") from None
 
 
 @asynccontextmanager

@@ -21,7 +21,11 @@ DATABASE_FILE = "superbiz.db"
 PROVIDER_KEY = "OPENAI_API_KEY"
 """The provider SDK's own variable, read where SUPERBIZ_API_KEY is not set."""
 _MAX_MESSAGE_CHARS = 300
-_MODEL = rf"^([A-Za-z0-9][A-Za-z0-9_.:/@+\-]{{0,127}}|{RECORDED_PREFIX}[^\x00-\x1f]{{1,1000}})$"
+_MODEL = rf"^({OFFLINE}|openai:[A-Za-z0-9][A-Za-z0-9_.:/@\-]{{0,127}}|{RECORDED_PREFIX}[^\x00-\x1f]{{1,1000}})$"
+_PATTERNS = {
+    "model": f"must be {OFFLINE}, openai:NAME or {RECORDED_PREFIX}FILE (of recorded answers)",
+    "base_url": "must be an http:// or https:// URL",
+}
 
 
 class SettingsError(Exception):
@@ -180,8 +184,10 @@ def _explain(error: ValidationError, *, context: bool = False) -> str:
     """Turn a validation error into one line without values."""
     lines = []
     for fault in error.errors(include_url=False, include_context=False, include_input=False):
-        message = fault["msg"].removeprefix("Value error, ")
         name = str(fault["loc"][0]) if fault["loc"] else ""
+        message = fault["msg"].removeprefix("Value error, ")
+        if fault["type"] == "string_pattern_mismatch":
+            message = _PATTERNS.get(name, message)
         known = env_name(name) if name in Settings.model_fields and not context else name[:64]
         lines.append(f"{known}: {message[:_MAX_MESSAGE_CHARS]}" if known else message)
     return "; ".join(lines)[: 4 * _MAX_MESSAGE_CHARS]

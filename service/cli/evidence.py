@@ -32,8 +32,11 @@ def evidence_lines(agent_result: Mapping[str, Any] | None) -> Iterator[str]:
 
 
 def _event(event: Mapping[str, Any]) -> str:
-    parts = (event.get(name) for name in ("timestamp", "level", "service", "instance", "message"))
-    return " ".join(str(part) for part in parts if part)
+    message = str(event.get("message") or "")
+    # Plain-text lines carry level and service themselves.
+    parts = [str(event.get(name) or "") for name in ("level", "service", "instance")]
+    told = [part for part in parts if part and part.lower() not in message.lower()]
+    return " ".join([str(event.get("timestamp") or "-"), *told, message])
 
 
 def _document(document: Mapping[str, Any]) -> str:

@@ -18,17 +18,14 @@ if TYPE_CHECKING:
 
 def index(json: JsonOption = False, catalog: CatalogOption = None) -> int:
     """Index the catalogue's knowledge folders; only what changed is read anew."""
-    from service.app import KNOWLEDGE_FOLDER, StorageError, private_folder
+    from service.app import KNOWLEDGE_FOLDER, prepare_home
     from tools.catalog import load_catalog
 
     settings = settings_from(catalog=catalog)
     found = load_catalog(settings.catalog)
     if not found.knowledge:
         raise CliError("catalogue: names no [[knowledge]] folder; there is nothing to index")
-    try:
-        private_folder(settings.home)
-    except OSError as error:
-        raise StorageError(f"SUPERBIZ_HOME: the folder cannot be created ({type(error).__name__})") from None
+    prepare_home(settings.home)
     report = _indexed(found, settings.home / KNOWLEDGE_FOLDER, quiet=json)
     if json:
         print_json(asdict(report))

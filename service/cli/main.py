@@ -49,13 +49,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def run(arguments: Sequence[str]) -> int:
     """Run one command; return its exit status. Never raises, never shows a traceback."""
     try:
-        return int(app(args=list(arguments), prog_name="superbiz", standalone_mode=False) or ExitCode.OK)
-    except KeyboardInterrupt:
+        status = int(app(args=list(arguments), prog_name="superbiz", standalone_mode=False) or ExitCode.OK)
+        # Ctrl-C arrives here as a status already.
+        return _end("cancelled", ExitCode.CANCELLED, arguments) if status == ExitCode.CANCELLED else status
+    except (KeyboardInterrupt, Abort):
         return _end("cancelled", ExitCode.CANCELLED, arguments)
     except Exit as error:
         return error.exit_code
-    except Abort:
-        return _end("cancelled", ExitCode.CANCELLED, arguments)
     except TyperException as error:
         if type(error).__name__ == "NoArgsIsHelpError":
             sys.stdout.write(error.format_message() + "\n")

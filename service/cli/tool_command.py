@@ -83,7 +83,7 @@ async def _tool(settings: Settings, name: str, business: dict[str, Any], view: s
 def _chosen(settings: Settings, name: str) -> EvidenceTool:
     import os
 
-    from service.app import KNOWLEDGE_FOLDER, private_folder
+    from service.app import KNOWLEDGE_FOLDER, prepare_home
     from service.registry import BUILDERS, Site, build_tool, build_tools
     from tools.catalog import load_catalog
 
@@ -94,7 +94,7 @@ def _chosen(settings: Settings, name: str) -> EvidenceTool:
         if name in BUILDERS:
             raise CliError(f"NAME: the catalogue has nothing for the tool {name}; superbiz.toml must name it")
         raise CliError(f"NAME: unknown tool; allowed: {known}")
-    private_folder(settings.home)
+    prepare_home(settings.home)
     return chosen
 
 

@@ -1,12 +1,14 @@
 """A model that gives recorded answers, keyed by component and round: replay, and demonstrations without a network.
 
 The file: `{"answers": {"DIAGNOSIS_AGENT/1": {"tool_calls": [{"id", "name", "arguments"}]}, "DIAGNOSIS_AGENT/2": {"text":
-"…"}}, "default": {…}}`. Instead of an answer a round may name a failure: `{"failure": "TIMEOUT"}`. `arguments` that are no
-object stand for arguments that did not parse. `usage` (`[input, output]`, default none used) and `dropped_calls` are optional.
+"…"}}, "default": {…}, "semantic_guard_is_lexical": false}`, all but `answers` optional. Instead of an answer a round may name a failure: `{"failure": "TIMEOUT"}`. `arguments` that are no
+object stand for arguments that did not parse. Optional: `usage` (`[input, output]`, default none used), `dropped_calls`, and
+`seconds`, how long the answer took.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -45,11 +47,13 @@ class RecordedAnswer(_Recorded):
     failure: ModelFailureKind | None = None
     usage: tuple[Annotated[int, Field(ge=0)], Annotated[int, Field(ge=0)]] | None = (0, 0)
     dropped_calls: int = Field(default=0, ge=0)
+    seconds: float = Field(default=0.0, ge=0, le=3600)
 
 
 class _File(_Recorded):
     answers: dict[str, RecordedAnswer]
     default: RecordedAnswer | None = None
+    semantic_guard_is_lexical: bool = False
 
 
 class RecordedClient:
@@ -86,6 +90,8 @@ class RecordedClient:
         answer = self._answers.get(f"{request.component.value}/{request.round_}", self._default)
         if answer is None:
             raise ModelCallFailed(ModelFailureKind.UNAVAILABLE)
+        if answer.seconds:
+            await asyncio.sleep(answer.seconds)
         if answer.failure is not None:
             raise ModelCallFailed(answer.failure, answered=answer.failure is ModelFailureKind.MALFORMED_RESPONSE)
         return reply_of(answer)
@@ -132,4 +138,4 @@ def read_recorded(path: Path) -> RecordedClient:
         ) from None
     except (ValueError, RecursionError):
         raise RecordedAnswersError(f"{label}: not UTF-8 JSON") from None
-    return RecordedClient(parsed.answers, parsed.default)
+    return RecordedClient(parsed.answers, parsed.default, semantic_guard_is_lexical=parsed.semantic_guard_is_lexical)

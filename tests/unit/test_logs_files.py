@@ -243,6 +243,20 @@ def test_r128_partial_answer_is_never_no_evidence(tmp_path: Path) -> None:
     assert failure.value.code is ToolErrorCode.TOOL_TIMEOUT
 
 
+def test_bound_of_matches_tells_how_far_back_was_searched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tools.logs.backend_files.MAX_HITS", 100)
+    monkeypatch.setattr("tools.logs.scan.BISECT_FROM_BYTES", 1024)
+    monkeypatch.setattr("tools.logs.scan.BLOCK_BYTES", 8 * 1024)
+    lines = [f"2026-03-01 02:{index // 60:02}:{index % 60:02} INFO tick" for index in range(3600)]
+    write(tmp_path, "\n".join(lines))
+    response = ask(tmp_path, "tick", minutes=120)
+    assert 100 <= response.total < 3600
+    assert (response.total_is_lower_bound, response.truncated) == (True, True)
+    assert response.from_ is not None
+    assert "2026-03-01T02:4" < response.from_ < "2026-03-01T03"
+    assert response.events[0].timestamp == "2026-03-01T02:59:59.000+00:00"
+
+
 def test_file_that_vanishes_between_listing_and_reading(tmp_path: Path) -> None:
     write(tmp_path, "2026-03-01 03:00:00 x\n", "logs/a.log")
     (tmp_path / "logs/b.log").symlink_to(tmp_path / "nowhere")

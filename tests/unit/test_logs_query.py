@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from tools.logs.events import EventView
 from tools.logs.match import compile_predicate, prefilter
-from tools.logs.query import And, Everything, FieldTerm, Node, Not, Or, Term, collapse_outside_quotes, parse_query
+from tools.logs.parser import parse_query
+from tools.logs.query import And, Everything, FieldTerm, Node, Not, Or, Term, collapse_outside_quotes
 
 
 def matches(query: str, line: str | bytes) -> bool:

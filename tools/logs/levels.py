@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
+import re2
+
 _NAMES = {
     "FATAL": ("FATAL", "CRITICAL", "CRIT", "EMERG", "EMERGENCY", "ALERT", "PANIC", "DPANIC"),
     "ERROR": ("ERROR", "ERR", "SEVERE", "EROR", "FAIL"),
@@ -30,12 +32,12 @@ _KLOG = re.compile(r"(?P<letter>[IWEF])\d{4} \d\d:\d\d:\d\d")
 _KLOG_LEVELS = {"I": "INFO", "W": "WARN", "E": "ERROR", "F": "FATAL"}
 _RANK = {"FATAL": 5, "ERROR": 4, "WARN": 2, "NOTICE": 1}
 _TROUBLE_RANK = 3
-_TROUBLE = re.compile(
+_TROUBLE = re2.compile(
     r"(?i)exception|error|fail|panic|fatal|timed?[ -]?out|refused|denied|undefined|unable|could not|cannot|can't"
     r"|out ?of ?memory|oom|killed|crash|back-?off|unavailable|exhaust|too many|expired|unreachable|no space"
     r"|异常|错误|失败|超时|拒绝|不可用|崩溃"
 )
-_EMPTY_TROUBLE = re.compile(
+_EMPTY_TROUBLE = re2.compile(
     r"(?i)[\"']?\b(?:error|err|exception|errors|failed|failures)[\"']?\s?[=:]\s?(?:null|none|\"\"|0\b|false|nil|<nil>)"
 )
 
@@ -85,5 +87,7 @@ def telling_rank(level: str | None, text: str) -> int:
     """Say how much an event promises: 5 fatal, 4 error, 3 words of trouble, 2 warning, 1 notice, 0 the rest."""
     rank = _RANK.get(level or "", 0)
     if rank >= _TROUBLE_RANK:
+        return rank
+    if _TROUBLE.search(text) is None:  # most texts end here
         return rank
     return _TROUBLE_RANK if _TROUBLE.search(_EMPTY_TROUBLE.sub("", text)) else rank
