@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from copy import copy
+from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field, create_model, field_validator
 
 from graph.budget import BudgetLimits
 from graph.tracker import DEFAULT_NO_GAIN_THRESHOLD, DEFAULT_PROTOCOL_VIOLATION_THRESHOLD
@@ -49,3 +50,16 @@ class DiagnosisContext(BaseModel):
         if value is not None:
             parse_time(value)
         return value
+
+
+def context_schema_with(defaults: DiagnosisContext) -> type[DiagnosisContext]:
+    """Return the schema whose defaults are the configured values, so that a form shows and a partial context keeps them."""
+    fields: dict[str, Any] = {}
+    for name, info in DiagnosisContext.model_fields.items():
+        changed = copy(info)
+        changed.default, changed.default_factory = getattr(defaults, name), None
+        fields[name] = (info.annotation, changed)
+    schema: type[DiagnosisContext] = create_model(
+        DiagnosisContext.__name__, __base__=DiagnosisContext, __doc__=DiagnosisContext.__doc__, **fields
+    )
+    return schema

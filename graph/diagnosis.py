@@ -11,7 +11,7 @@ from langgraph.graph import END, START, StateGraph
 from langgraph.graph.state import CompiledStateGraph
 
 from graph.budget import BudgetLimits
-from graph.context import DiagnosisContext
+from graph.context import DiagnosisContext, context_schema_with
 from graph.routes import PATHS
 from graph.state import DiagnosisInput, DiagnosisState
 from nodes.dedup_scope import dedup_scope
@@ -57,7 +57,10 @@ def build_diagnosis_graph(
 ) -> DiagnosisGraph:
     """Compile the graph over `resources`; pass no checkpointer where the host brings its own (LangGraph Server)."""
     builder = StateGraph(
-        DiagnosisState, context_schema=DiagnosisContext, input_schema=DiagnosisInput, output_schema=DiagnosisState
+        DiagnosisState,
+        context_schema=context_schema_with(resources.default_context),
+        input_schema=DiagnosisInput,
+        output_schema=DiagnosisState,
     )
     builder.add_node("start_run", as_graph_node("start_run", start_run, resources, starts_run=True))
     for node in (

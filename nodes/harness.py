@@ -155,10 +155,9 @@ class DiagnosisHarnessCore:
             if payload is None:
                 continue
             finished = CanonicalRecord.model_validate({**payload, "run_id": new_run})
-            begun = finished.model_copy(
-                update={"status": "PROJECTING", "evidence_status": None, "agent_result": None, "error_code": None}
-            )
-            await self._resources.canonical.begin(CanonicalRecord.model_validate(begun.model_dump()))
+            open_again = {"status": "PROJECTING", "evidence_status": None, "agent_result": None, "error_code": None}
+            begun = CanonicalRecord.model_validate({**payload, "run_id": new_run, **open_again})
+            await self._resources.canonical.begin(begun)
             await self._resources.canonical.finish(finished)
 
 
@@ -175,7 +174,8 @@ def as_graph_node(name: str, node: Node, resources: Resources, *, starts_run: bo
         try:
             result = await node(state, run)
         except asyncio.CancelledError:
-            if run.settings is not None:
+            # Past its timeout a Run is not cancelled but timed out: whoever stops it writes that end (R60).
+            if run.settings is not None and not run.timed_out():
                 await _finish_in_spite_of_cancel(core.mark_interrupted(run.settings.run_id))
             raise
         position = (
@@ -200,7 +200,7 @@ def _node_run(
         record=None,
         execution_id=info.run_id if info is not None else None,
         # Omitted in-process, the context is None.
-        context=runtime.context or DiagnosisContext(),
+        context=runtime.context or resources.default_context,
         clock=RecordingClock(resources.clock),
     )
 

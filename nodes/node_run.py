@@ -73,9 +73,13 @@ class NodeRun:
         """Refuse to go on when the Run is cancelled or out of time (R3, R119)."""
         if self.record is not None and self.record.internal_state not in ACTIVE:
             return CollectionEnd(cause=EndCause.CANCELLED)
-        if self.clock.now() - self.run.started_at >= self.resources.run_timeout_seconds:
+        if self.timed_out():
             return CollectionEnd(cause=EndCause.TIMED_OUT)
         return None
+
+    def timed_out(self) -> bool:
+        """Say whether the Run has used up its timeout (R67)."""
+        return self.clock.now() - self.run.started_at >= self.resources.run_timeout_seconds
 
     async def still_active(self) -> bool:
         """Ask the run store again after a slow call: a late result of a cancelled Run is dropped (R120)."""

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from langchain_core.messages import AIMessage, BaseMessage
 from pydantic import BaseModel
 
+from graph.context import DiagnosisContext
 from graph.contract import Component, Intent, RunState, TraceEvent
 from release.contract import ReleaseOutcome
 from tools.canonical.store import CanonicalStore
@@ -259,3 +260,7 @@ class Resources:
     model_timeout_seconds: float = 120.0
     host_serialises_threads: bool = False
     """True on a server that runs one execution per thread at a time: then a Run may be taken over at once (R3)."""
+    default_context: DiagnosisContext = field(default_factory=DiagnosisContext)
+    """The configured settings of a Run; a host's context overrides them field by field."""
+    start_archive: Sequence[ArchiveEntry] = ()
+    """What each Run archives of its surroundings when it starts (R67): catalogue view, tools, hashes of the prompts."""

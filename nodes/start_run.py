@@ -62,5 +62,6 @@ async def start_run(state: DiagnosisState, run: NodeRun) -> NodeResult:
         archive=[
             ArchiveEntry("question", "question", {"query": query, "session_id": state.get("session_id")}),
             ArchiveEntry("settings", "context", {**context.model_dump(mode="json"), "model_name": model}),
+            *run.resources.start_archive,
         ],
     )

@@ -9,13 +9,23 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, SecretStr, StringConstraints, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from graph.budget import BudgetLimits
+from graph.context import DiagnosisContext
+from service.models.recorded import PREFIX as RECORDED_PREFIX
 from service.store.engine import DatabaseUrlError, database_url, sqlite_url
 from tools.catalog import Catalog
 
 PREFIX = "SUPERBIZ_"
 OFFLINE = "offline"
 DATABASE_FILE = "superbiz.db"
+PROVIDER_KEY = "OPENAI_API_KEY"
+"""The provider SDK's own variable, read where SUPERBIZ_API_KEY is not set."""
 _MAX_MESSAGE_CHARS = 300
+_MODEL = rf"^({OFFLINE}|openai:[A-Za-z0-9][A-Za-z0-9_.:/@\-]{{0,127}}|{RECORDED_PREFIX}[^\x00-\x1f]{{1,1000}})$"
+_PATTERNS = {
+    "model": f"must be {OFFLINE}, openai:NAME or {RECORDED_PREFIX}FILE (of recorded answers)",
+    "base_url": "must be an http:// or https:// URL",
+}
 
 
 class SettingsError(Exception):
@@ -38,13 +48,13 @@ class Settings(BaseSettings):
     home: Path = Field(default=Path(".superbiz"), description="Folder of the database and the knowledge index.")
     database_url: SecretStr | None = Field(default=None, description="Default: an SQLite file in the home folder.")
     redis_url: SecretStr | None = Field(default=None, description="Canonical store; default: the database.")
-    model: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.:/@+\-]{0,127}$")] = OFFLINE
+    model: Annotated[str, StringConstraints(pattern=_MODEL)] = OFFLINE
     api_key: SecretStr | None = Field(default=None, description="Key of the model's provider; needed in live mode.")
     base_url: str | None = Field(default=None, pattern=r"^https?://\S{1,500}$", description="Endpoint of the provider.")
     language: Literal["zh", "en"] = "zh"
 
-    no_gain_threshold: int = Field(default=3, ge=1, le=100, description="R2: results without gain until it stops.")
-    protocol_violation_threshold: int = Field(default=2, ge=2, le=100, description="R2: the first is repairable.")
+    no_gain_threshold: int = Field(default=3, ge=1, le=50, description="R2: results without gain until it stops.")
+    protocol_violation_threshold: int = Field(default=2, ge=2, le=50, description="R2: the first is repairable.")
 
     budget_model_calls: int = Field(default=24, ge=1, le=1000, description="R117")
     budget_tool_calls: int = Field(default=16, ge=1, le=1000, description="R117")
@@ -56,6 +66,7 @@ class Settings(BaseSettings):
     reserve_seconds: float = Field(default=45.0, ge=0, description="R117: kept for the guards.")
 
     run_timeout_seconds: float = Field(default=300.0, gt=0, le=86_400, description="R67")
+    model_timeout_seconds: float = Field(default=120.0, gt=0, le=3_600, description="one attempt of a model call")
     canonical_ttl_seconds: float = Field(default=3600.0, gt=0, le=31_536_000, description="R67")
     archive_days: float = Field(default=30.0, gt=0, le=3650, description="R67")
 
@@ -102,7 +113,34 @@ class Settings(BaseSettings):
     @property
     def is_live(self) -> bool:
         """True when a real model is configured; secrets are then required (R127)."""
-        return self.model != OFFLINE
+        return self.model != OFFLINE and not self.model.startswith(RECORDED_PREFIX)
+
+    def budget(self) -> BudgetLimits:
+        """Return the configured totals of one Run (R117)."""
+        return BudgetLimits(
+            model_calls=self.budget_model_calls,
+            tool_calls=self.budget_tool_calls,
+            tokens=self.budget_tokens,
+            observation_bytes=self.budget_observation_bytes,
+            wall_seconds=self.budget_wall_seconds,
+            reserve_model_calls=self.reserve_model_calls,
+            reserve_tokens=self.reserve_tokens,
+            reserve_seconds=self.reserve_seconds,
+        )
+
+    def context(self, **overrides: Any) -> DiagnosisContext:
+        """Return the context of a Run: configured values, then `overrides` that are not None. Raises SettingsError."""
+        values: dict[str, Any] = {
+            "language": self.language,
+            "no_gain_threshold": self.no_gain_threshold,
+            "protocol_violation_threshold": self.protocol_violation_threshold,
+            "budget": self.budget(),
+        }
+        values |= {name: value for name, value in overrides.items() if value is not None}
+        try:
+            return DiagnosisContext.model_validate(values)
+        except ValidationError as error:
+            raise SettingsError(_explain(error, context=True)) from None
 
     def resolved_database_url(self) -> str:
         """Return the database URL in clear, for the engine alone."""
@@ -121,7 +159,8 @@ def load_settings(**overrides: Any) -> Settings:
 
 def missing_secrets(settings: Settings, catalog: Catalog, environ: Mapping[str, str]) -> tuple[str, ...]:
     """Name the variables whose secrets this configuration needs and does not have. Pure."""
-    names = [env_name("api_key")] if settings.is_live and not _is_set(settings.api_key) else []
+    key = _is_set(settings.api_key) or bool(environ.get(PROVIDER_KEY, "").strip())
+    names = [env_name("api_key")] if settings.is_live and not key else []
     names += [
         source.dsn_env
         for source in catalog.datasources
@@ -141,12 +180,14 @@ def _is_set(secret: SecretStr | None) -> bool:
     return secret is not None and bool(secret.get_secret_value().strip())
 
 
-def _explain(error: ValidationError) -> str:
+def _explain(error: ValidationError, *, context: bool = False) -> str:
     """Turn a validation error into one line without values."""
     lines = []
     for fault in error.errors(include_url=False, include_context=False, include_input=False):
-        message = fault["msg"].removeprefix("Value error, ")
         name = str(fault["loc"][0]) if fault["loc"] else ""
-        known = env_name(name) if name in Settings.model_fields else name[:64]
+        message = fault["msg"].removeprefix("Value error, ")
+        if fault["type"] == "string_pattern_mismatch":
+            message = _PATTERNS.get(name, message)
+        known = env_name(name) if name in Settings.model_fields and not context else name[:64]
         lines.append(f"{known}: {message[:_MAX_MESSAGE_CHARS]}" if known else message)
     return "; ".join(lines)[: 4 * _MAX_MESSAGE_CHARS]

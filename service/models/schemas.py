@@ -23,14 +23,14 @@ _STRICT_REFUSES = frozenset(
 
 _SECTION = {
     "zh": (
-        "## 输出格式\n"
-        "最终回答只能是一个符合下面 JSON Schema 的 JSON 对象：不用代码块，前后不加任何文字。"
-        "需要调用工具时只调用工具，不写文字。\n"
+        "## 输出格式\n最终回答只能是一个 JSON 对象：前后没有任何其他文字，不用 Markdown 代码块，不加注释，"
+        "没有重复的键，没有下面未列出的键。不符合的回答会被整体丢弃。"
+        "它必须符合这个 JSON Schema：\n"
     ),
     "en": (
-        "## Output format\n"
-        "The final answer is one JSON object that fits this JSON Schema: no code fence, no text before or after it. "
-        "When a tool is needed, call it and write no text.\n"
+        "## Output format\nThe final answer is exactly one JSON object: no text before or after it, no code fence, no "
+        "comments, no duplicate keys, no keys beyond those listed. An answer that does not fit is discarded as a whole. "
+        "The JSON Schema:\n"
     ),
 }
 
@@ -42,10 +42,16 @@ def inlined(model: type[BaseModel]) -> Schema:
         ValueError: the model refers to itself.
     """
     schema = model.model_json_schema()
-    definitions = schema.pop("$defs", {})
+    definitions = {name: _undocumented(body) for name, body in schema.pop("$defs", {}).items()}
+    schema = _undocumented(schema)
     resolved = _inline(schema, definitions, ())
     assert isinstance(resolved, dict)
     return resolved
+
+
+def _undocumented(definition: Schema) -> Schema:
+    # A class's docstring speaks to developers; only the fields' descriptions speak to the model.
+    return {key: value for key, value in definition.items() if key != "description"}
 
 
 def _inline(node: Any, definitions: Mapping[str, Any], seen: tuple[str, ...]) -> Any:
@@ -139,7 +145,6 @@ def without_absent(value: Any, schema: Schema) -> Any:
 def tool_schema(tool: EvidenceTool, profile: ProviderProfile) -> Schema:
     """Return one entry of the request's `tools` array."""
     parameters = inlined(tool.envelope)
-    parameters.pop("description", None)
     function: Schema = {"name": tool.name, "description": tool.description, "parameters": parameters}
     if profile.strict_tools and (form := strict(parameters, nullable=True)) is not None:
         function |= {"parameters": form, "strict": True}

@@ -34,7 +34,8 @@ class BoundTools:
     topics: tuple[Named, ...] = ()
     datasources: tuple[Named, ...] = ()
     max_lookback: int = 10080
-    max_query_chars: int = 500
+    events_limited: bool = False
+    """True when the log tool takes a `limit` of events."""
 
 
 def read_tools(tools: Sequence[Mapping[str, Any]]) -> BoundTools:
@@ -53,6 +54,7 @@ def read_tools(tools: Sequence[Mapping[str, Any]]) -> BoundTools:
                 logs=name,
                 topics=listed(description),
                 max_lookback=bound if isinstance(bound, int) else found.max_lookback,
+                events_limited="limit" in fields,
             )
         elif {"query", "top_k"} <= fields.keys() and not found.search:
             found = _with(found, search=name)

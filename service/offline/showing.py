@@ -15,6 +15,8 @@ from service.offline.trouble import LEVELS, SLOW_SECONDS, longest_seconds
 MAX_STATEMENT = 600
 MAX_DISTINCT = 5
 """Distinct lines one overview statement quotes."""
+MAX_TOP_QUOTE = 320
+MIN_QUOTE = 70
 MAX_RARE = 3
 RARE = 0.02
 """Share of all lines up to which a pattern is rare."""
@@ -107,17 +109,22 @@ def _trouble(topic: str, lines: Sequence[Line], group: Sequence[Exchange], quest
         slow = question.about_time and longest_seconds(top.text) >= SLOW_SECONDS and not _levelled(top)
         head = words["slow" if slow else "line"].format(topic=topic, quote=quote(top.text, 400))
         return head + _count(top, words), _ids(lines, group, question)
-    counts = [_count(top, words), *(_count_only(line, words) for line in lines[1:])]
-    room = MAX_STATEMENT - len(words["several"]) - len(topic) - sum(len(count) + 4 for count in counts)
-    quotes: list[str] = []
+    room = MAX_STATEMENT - len(words["several"]) - len(topic)
+    parts: list[str] = []
     for number, line in enumerate(lines):
-        # The most telling line gets the most room.
-        limit = min(300, room - 60 * (len(lines) - 1)) if number == 0 else room // (len(lines) - number)
-        limit = max(limit, 40)
-        quotes.append(quote(line.text, limit))
-        room -= len(quotes[-1]) - 2
-    joined = words["sep"].join(item + count for item, count in zip(quotes, counts, strict=True) if item)
-    return words["several"].format(topic=topic, quotes=joined), _ids(lines, group, question)
+        count = _count_only(line, words) if parts else _count(line, words)
+        # The most telling line gets the most room; a stump tells nothing.
+        wanted = (
+            MAX_TOP_QUOTE // (1 if len(lines) < 3 else 2)
+            if number == 0
+            else max(room // (len(lines) - number) - 4 - len(count), MIN_QUOTE)
+        )
+        if wanted + len(count) + 4 > room:
+            break
+        parts.append(quote(line.text, wanted) + count)
+        room -= len(parts[-1]) + len(words["sep"])
+    joined = words["sep"].join(part for part in parts if part.startswith("`"))
+    return words["several"].format(topic=topic, quotes=joined), _ids(lines[: len(parts)], group, question)
 
 
 def _count_only(line: Line, words: dict[str, str]) -> str:

@@ -111,7 +111,9 @@ def probe(question: Question, tools: BoundTools, found: Exchange | None) -> Scri
 
 
 def _look(tools: BoundTools, topic: str, query: str) -> Step:
-    request = {"topic": topic, "query": query[:500], "lookback_minutes": tools.max_lookback, "limit": PROBE_EVENTS}
+    request: dict[str, Any] = {"topic": topic, "query": query[:500], "lookback_minutes": tools.max_lookback}
+    if tools.events_limited:
+        request["limit"] = PROBE_EVENTS
     return Step(Purpose.PROBE, tools.logs, request)
 
 

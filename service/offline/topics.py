@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from service.offline.bound_tools import Named
@@ -51,9 +52,14 @@ def relatedness(topic: Named, question: Question, found: Exchange | None, seen: 
     core = stem(topic.name)
     if found is not None and any(_names(str(doc.get("content") or "").lower(), core) for doc in documents(found)):
         score += 1.0
-    if any(core in line.text.lower() for line in seen if line.score >= NOTEWORTHY):
+    if any(_mentions(line.text.lower(), core) for line in seen if line.score >= NOTEWORTHY):
         score += 1.0
     return score
+
+
+def _mentions(text: str, core: str) -> bool:
+    """True when a line holds the topic's name as a word of its own, not as a part of a package or a host."""
+    return re.search(rf"(?<![\w.]){re.escape(core)}(?![\w.])", text) is not None
 
 
 def _names(text: str, core: str) -> bool:

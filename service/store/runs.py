@@ -87,6 +87,10 @@ class SqlRunStore:
         condition = RUNS.c.session_id == session_id if session_id is not None else RUNS.c.run_id.is_not(None)
         return await self._select(condition, limit=limit)
 
+    async def beginning_with(self, prefix: str, limit: int) -> tuple[RunRecord, ...]:
+        """Return Runs whose id begins with `prefix`, newest first."""
+        return await self._select(RUNS.c.run_id.startswith(prefix, autoescape=True), limit=limit)
+
     async def previous_turn(self, session_id: str) -> RunRecord | None:
         """Return the session's latest `DIAGNOSIS + SUCCESS` Run that published something (R99), fallbacks included."""
         rows = await self._select(

@@ -17,7 +17,7 @@ from release.evidence import EvidenceView
 from service.offline.client import OfflineClient
 from tools.catalog import Catalog
 from tools.contract import EvidenceKind, EvidenceStatus, InvocationStatus
-from tools.evidence_tool import CallContext, EvidenceTool
+from tools.evidence_tool import CallContext, EvidenceTool, ToolFailure
 from tools.logs.tool import build_logs_tool
 from tools.mysql.tool import build_mysql_tool
 from tools.rag.tool import build_rag_tool
@@ -90,7 +90,10 @@ class Loop:
         if self.count >= NO_GAIN_THRESHOLD:
             return self._stop({})
         self.scopes.add(scope.key)
-        outcome = await tool.run(envelope.input, CallContext(self.now, False, tool.timeout_seconds))
+        try:
+            outcome = await tool.run(envelope.input, CallContext(self.now, False, tool.timeout_seconds))
+        except ToolFailure as failure:
+            return {"tool_call_id": call_id, "evidence_status": "ERROR", "error_code": failure.code.value}
         found = outcome.evidence_status is EvidenceStatus.EVIDENCE_FOUND
         self.pending, self.count = (call_id, self.count) if found else ("", self.count + 1)
         documents = "documents" in outcome.agent_result

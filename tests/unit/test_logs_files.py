@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from tools.catalog import TopicEntry
 from tools.contract import ToolErrorCode
@@ -241,6 +243,20 @@ def test_r128_partial_answer_is_never_no_evidence(tmp_path: Path) -> None:
     assert failure.value.code is ToolErrorCode.TOOL_TIMEOUT
 
 
+def test_bound_of_matches_tells_how_far_back_was_searched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tools.logs.backend_files.MAX_HITS", 100)
+    monkeypatch.setattr("tools.logs.scan.BISECT_FROM_BYTES", 1024)
+    monkeypatch.setattr("tools.logs.scan.BLOCK_BYTES", 8 * 1024)
+    lines = [f"2026-03-01 02:{index // 60:02}:{index % 60:02} INFO tick" for index in range(3600)]
+    write(tmp_path, "\n".join(lines))
+    response = ask(tmp_path, "tick", minutes=120)
+    assert 100 <= response.total < 3600
+    assert (response.total_is_lower_bound, response.truncated) == (True, True)
+    assert response.from_ is not None
+    assert "2026-03-01T02:4" < response.from_ < "2026-03-01T03"
+    assert response.events[0].timestamp == "2026-03-01T02:59:59.000+00:00"
+
+
 def test_file_that_vanishes_between_listing_and_reading(tmp_path: Path) -> None:
     write(tmp_path, "2026-03-01 03:00:00 x\n", "logs/a.log")
     (tmp_path / "logs/b.log").symlink_to(tmp_path / "nowhere")
@@ -298,6 +314,55 @@ def test_bisection_agrees_with_a_whole_scan(tmp_path: Path, monkeypatch: pytest.
     assert narrowed == whole
     assert whole.total == pytest.approx(45 * 60 / 1.44, abs=2)
     assert ask(tmp_path, "request", minutes=45, now=None).total == pytest.approx(whole.total, abs=2)
+
+
+LINE = st.sampled_from(
+    [
+        "2026-03-01 03:0{digit}:00 INFO alpha {digit}",
+        "2026-03-01 03:0{digit}:30 ERROR beta",
+        "2026-03-01 02:0{digit}:00 WARN alpha outside",
+        "  at frame alpha",
+        "continued gamma",
+        "",
+    ]
+)
+LINES = st.lists(st.tuples(LINE, st.integers(0, 9)).map(lambda pair: pair[0].format(digit=pair[1])), max_size=40)
+
+
+def reference(lines: list[str], query: str) -> int:
+    """Count by the rule as written: a line without a time belongs to the event before it."""
+    found: list[list[str]] = []
+    for line in lines:
+        if line.startswith("2026"):
+            found.append([line])
+        elif found:
+            found[-1].append(line)
+    times = [event[0][:19] for event in found]
+    start, end = "2026-03-01 02:35:00", "2026-03-01 03:05:00"
+    inside = [event for event, at in zip(found, times, strict=True) if start <= at <= end]
+    lead = [[line] for line in lines[: lines.index(found[0][0])] if line] if found else []
+    if found and start <= times[0] <= end:
+        inside += [line for line in lead if not line[0].startswith("  at")]
+    texts = ["\n".join(event) for event in inside]
+    return sum(all(word in text for word in query.split()) for text in texts)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=60)
+@given(
+    lines=LINES, query=st.sampled_from(["", "alpha", "beta gamma", "gamma", "ERROR frame"]), block=st.integers(16, 300)
+)
+def test_block_bounds_change_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lines: list[str], query: str, block: int
+) -> None:
+    write(tmp_path, "\n".join(lines))
+    if not any(line.startswith("2026") for line in lines):
+        return
+    monkeypatch.setattr("tools.logs.scan.BLOCK_BYTES", 4 * 1024 * 1024)
+    whole = ask(tmp_path, query)
+    monkeypatch.setattr("tools.logs.scan.BLOCK_BYTES", block)
+    assert ask(tmp_path, query) == whole
+    if sum(line.startswith("2026") for line in lines) > 1 and "  at frame alpha" not in lines[:1]:
+        assert whole.total == reference(lines, query)
 
 
 @pytest.mark.slow

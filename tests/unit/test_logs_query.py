@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from tools.logs.events import EventView
 from tools.logs.match import compile_predicate, prefilter
-from tools.logs.query import And, Everything, FieldTerm, Node, Not, Or, Term, collapse_outside_quotes, parse_query
+from tools.logs.parser import parse_query
+from tools.logs.query import And, Everything, FieldTerm, Node, Not, Or, Term, collapse_outside_quotes
 
 
 def matches(query: str, line: str | bytes) -> bool:
@@ -76,6 +77,11 @@ def matches(query: str, line: str | bytes) -> bool:
         ("level:error", "2024 ERROR x", True),
         ("level:error", "2024 INFO no error at all", False),
         ("level:warning", "[warn] x", True),
+        ("level:error", "E0301 03:05:00.000000 1 main.go:1] x", True),
+        ("level:error", '{"level":50,"msg":"x"}', True),
+        ("level:error", '{"severity":"3","msg":"x"}', True),
+        ("level:error", '{"level":30,"msg":"error"}', False),
+        ("level:warn", "fail: x warn", False),
         ("level:(error OR warn)", "WARN x", True),
         ("service:order", "service=order-service x", True),
         ("timeout (redis OR mysql) NOT level:debug", "ERROR mysql timeout", True),

@@ -138,8 +138,9 @@ def test_build(tmp_path: Path) -> None:
     assert build_logs_tool(build_catalog({}, tmp_path)) is None
     with pytest.raises(CatalogError, match=r"topic\.0\.backend: loki .* allowed: files"):
         tool(tmp_path, backend="loki")
-    with pytest.raises(CatalogError, match=r"topic\.0\.encoding"):
-        tool(tmp_path, encoding="klingon")
+    for encoding in ("klingon", "hex"):
+        with pytest.raises(CatalogError, match=r"topic\.0\.encoding"):
+            tool(tmp_path, encoding=encoding)
 
 
 LINES = "2026-03-01 01:00:00 ERROR early\n2026-03-01 03:00:00 ERROR late\n"
@@ -317,3 +318,20 @@ async def test_rare_errors_survive_a_flood(tmp_path: Path) -> None:
     shown = [event["message"][:25] for event in observation["events"]]
     assert "ERROR rare problem number" in shown
     assert any(pattern["count"] == 10_000 for pattern in observation["patterns"])
+
+
+@pytest.mark.parametrize("pad", range(60, 420, 7))
+def test_r55_secret_cut_by_an_earlier_bound_is_not_shown(pad: int) -> None:
+    """Masking shortens text, so that what stood at a bound may move into view."""
+    text = "password=" + "x" * 100 + " token=" + "y" * 100 + " " + "z" * (pad - 60) + " AKIAABCDEFGHIJKLMNOP"
+    response = QueryLogsResponse(
+        topic="app-logs",
+        query="",
+        total=1,
+        returned=1,
+        events=[LogEvent(message="x", attributes={"note": text[:300]})],
+        patterns=[LogPattern(template=text[:400], count=1)],
+    )
+    told = json.dumps(make_agent_result(response, ()))
+    assert "AKIAA" not in told
+    assert "yyyy" not in told

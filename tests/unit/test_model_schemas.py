@@ -126,3 +126,19 @@ def test_r77_without_it_the_section_is_generated_from_the_contract(profile) -> N
 def test_json_mode_is_asked_for_where_no_tool_could_suffer() -> None:
     assert response_format(DEEPSEEK, SemanticJudgement, with_tools=False) == {"type": "json_object"}
     assert response_format(LOCAL, SemanticJudgement, with_tools=False) is None
+
+
+@pytest.mark.parametrize("model", [DiagnosisDraft, SemanticJudgement])
+@pytest.mark.parametrize("language", ["zh", "en", "fr"])
+def test_r102_the_section_speaks_to_the_model_only(model: type[BaseModel], language: str) -> None:
+    section = output_section(LOCAL, model, language)
+    assert section is not None
+    assert ("输出格式" in section) is (language == "zh")
+    assert "(R" not in section, "numbers of the contract are for developers"
+    for word in ("query_logs", "mysql", "threshold", "budget", "next_action", "no_gain", "score", "confidence"):
+        assert word not in section.lower()
+
+
+@pytest.mark.parametrize("tool", TOOLS, ids=lambda t: t.name)
+def test_docstrings_of_contracts_do_not_reach_the_model(tool) -> None:  # type: ignore[no-untyped-def]
+    assert "(R" not in json.dumps(tool_schema(tool, LOCAL))

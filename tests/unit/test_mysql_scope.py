@@ -78,12 +78,12 @@ def test_r104_the_summary_shows_no_text_and_no_parameter() -> None:
     assert scope.summary == f"shop: orders ({scope.key[:12]})"
 
 
-@pytest.mark.parametrize("sql", LEGITIMATE)
-def test_r44_normalizing_keeps_a_text_allowed_and_is_stable(sql: str) -> None:
-    normal = normalize_sql(sql)
-    before, after = judge(sql, TableList(TABLES)), judge(normal, TableList(TABLES))
-    assert (after.rule, after.tables, after.placeholders) == (None, before.tables, before.placeholders)
-    assert normalize_sql(normal) == normal
+def test_r44_normalizing_keeps_a_text_allowed_and_is_stable() -> None:
+    for sql in LEGITIMATE:
+        normal = normalize_sql(sql)
+        before, after = judge(sql, TableList(TABLES)), judge(normal, TableList(TABLES))
+        assert (after.rule, after.tables, after.placeholders) == (None, before.tables, before.placeholders), sql
+        assert normalize_sql(normal) == normal
 
 
 @settings(max_examples=300, deadline=None)

@@ -20,6 +20,7 @@ from tests.unit.offline_doubles import (
     found_rows,
     logs_schema,
     sql_schema,
+    tool_schema,
 )
 
 TOOLS = [SEARCH, logs_schema("payment: payment service", "checkout: cart and checkout"), sql_schema("shop: orders")]
@@ -240,6 +241,43 @@ def test_the_probe_shows_telling_lines_of_related_topics_only() -> None:
     assert {call["input"].get("topic") for call in session.calls} == {None, "payment"}
     assert [analysis.kind for analysis in draft.analyses] == [AnalysisKind.OBSERVATION]
     assert "`ERROR upstream call timed out after 9 s`" in draft.analyses[0].statement
+
+
+def looks(session: Session) -> list[tuple[str, str]]:
+    """Topic of each log call, and whether it asked for words or for everything."""
+    requests = [call["input"] for call in session.calls if "topic" in call["input"]]
+    return [(request["topic"], "words" if request["query"] else "all") for request in requests]
+
+
+def test_the_probe_starts_with_the_topic_the_question_names() -> None:
+    session, _ = run("what is wrong with the cart?", docs=NOTHING, checkout=found_logs("cart failed: disk full"))
+    assert looks(session) == [("checkout", "words")]
+
+
+def test_without_a_named_topic_the_tour_goes_on_in_the_catalogues_order() -> None:
+    session, draft = run("why do exports hang?", docs=found_docs(("Generic", "Restart things.", "HIGH")))
+    assert [topic for topic, _ in looks(session)] == ["payment", "checkout"]
+    assert "timed out after 30000ms" in draft.analyses[0].statement
+
+
+def test_a_silent_topic_waits_for_the_others_before_it_is_read_in_full() -> None:
+    tools = [SEARCH, logs_schema("payment: payment pods", "cluster: descriptions of pods")]
+    generic = found_docs(("Generic", "Restart things.", "HIGH"))
+    replies = {"payment": NOTHING, "cluster": found_logs("Warning FailedScheduling: 1 Insufficient cpu", level="WARN")}
+    session = Session(
+        "why is the payment pod pending?", tools, lambda name, r: replies.get(r.get("topic", ""), generic)
+    )
+    draft = DiagnosisDraft.model_validate_json(session.run())
+    assert looks(session) == [("payment", "words"), ("cluster", "words")]
+    assert "Insufficient cpu" in draft.analyses[0].statement
+
+
+def test_a_log_tool_without_a_limit_is_not_sent_one() -> None:
+    plain = tool_schema("read_logs", "- payment: x", {"topic": {}, "query": {}, "lookback_minutes": {"maximum": 60}})
+    session = Session("why is payment down?", [plain], lambda name, request: NOTHING)
+    session.run()
+    assert {tuple(sorted(call["input"])) for call in session.calls} == {("lookback_minutes", "query", "topic")}
+    assert all(call["input"]["lookback_minutes"] == 60 for call in session.calls)
 
 
 def test_tool_errors_and_garbage_answers_never_break_it() -> None:

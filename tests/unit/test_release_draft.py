@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from release.contract import MAX_DRAFT_BYTES, AgentOutputFailure, DiagnosisDraft, SemanticJudgement
-from release.draft import draft_schema, output_format_section, parse_draft, provider_schema
+from release.contract import MAX_DRAFT_BYTES, AgentOutputFailure, DiagnosisDraft
+from release.draft import parse_draft
 from tests.release_builders import draft, observation
 
 EXAMPLE = (
@@ -119,40 +119,3 @@ def test_r6_draft_is_immutable() -> None:
     made = draft(observation())
     with pytest.raises(ValidationError):
         made.conclusion = None  # type: ignore[misc]
-
-
-def _nodes(node: Any) -> list[dict[str, Any]]:
-    if isinstance(node, list):
-        return [each for item in node for each in _nodes(item)]
-    if not isinstance(node, dict):
-        return []
-    return [node, *(each for value in node.values() for each in _nodes(value))]
-
-
-@pytest.mark.parametrize("model", [DiagnosisDraft, SemanticJudgement])
-def test_r73_provider_schema_is_closed_and_portable(model: type[DiagnosisDraft]) -> None:
-    schema = provider_schema(model)
-    objects = [node for node in _nodes(schema) if node.get("type") == "object"]
-    assert objects
-    for node in objects:
-        assert node["additionalProperties"] is False
-        assert node["required"] == list(node["properties"])
-    text = json.dumps(schema)
-    for keyword in ("$ref", "$defs", "maxLength", "minLength", "pattern", "maxItems", "minItems", "default", "title"):
-        assert f'"{keyword}"' not in text
-    assert "(R" not in text
-
-
-@pytest.mark.parametrize("language", ["zh", "en", "fr"])
-def test_r77_output_format_section_states_the_whole_contract(language: str) -> None:
-    section = output_format_section(language)
-    assert json.dumps(draft_schema(), ensure_ascii=False, separators=(",", ":")) in section
-    assert ("输出格式" in section) is (language == "zh")
-    for word in ("At most 600 characters", "0 to 12 items", "NEGATIVE_OBSERVATION", "missing_info", "verbatim"):
-        assert word in section
-
-
-def test_r102_output_format_names_no_tool_threshold_or_budget() -> None:
-    section = output_format_section("en").lower()
-    for word in ("query_logs", "mysql", "rag", "threshold", "budget", "next_action", "no_gain", "score", "confidence"):
-        assert word not in section

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from tools.catalog import TopicEntry
-from tools.logs.query import Node, collapse_outside_quotes, parse_query
+from tools.logs.parser import parse_query
+from tools.logs.query import Node, collapse_outside_quotes
 from tools.logs.request import QueryLogsResponse
 
 

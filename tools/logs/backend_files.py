@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -21,7 +21,7 @@ from tools.contract import ToolErrorCode
 from tools.evidence_tool import ToolFailure
 from tools.logs.backend import Lookback, ParsedQuery
 from tools.logs.collect import MAX_HITS, MAX_UNORDERED_HITS, Collector
-from tools.logs.events import EventView
+from tools.logs.events import EventCut, EventView
 from tools.logs.match import Predicate, compile_predicate, prefilter
 from tools.logs.query import needles
 from tools.logs.request import QueryLogsResponse
@@ -113,7 +113,7 @@ class _TopicScan:
             self.window = self._window(files)
             for number, file in enumerate(files):
                 self.stop()
-                self._with_file(file, partial(self._scan, number, predicate, hits))
+                self._with_file(file, partial(self._scan, number, number == len(files) - 1, predicate, hits))
         except ScanEndedError:
             self.partial = self.timed_out = True
 
@@ -159,28 +159,42 @@ class _TopicScan:
         formats = self.formats[path]
         return TimestampReader(formats, self.zone, self.lookback.reference) if formats else None
 
-    def _scan(self, number: int, predicate: Predicate, hits: Any, log: LogFile) -> None:
+    def _scan(self, number: int, last: bool, predicate: Predicate, hits: Any, log: LogFile) -> None:
         region = log.region(self.window, self.stop)
-        before = self.found.total
-        label = log.source.file.label
-        bound = MAX_HITS if region.ordered else MAX_UNORDERED_HITS
-        for base, data in log.blocks(region, self.stop):
-            oldest: float | None = None
-            for count, cut in enumerate(log.cuts(base, data, hits, self.stop)):
-                if count % 500 == 0:
-                    self.stop()
-                if cut.epoch is not None:
-                    if self.window is not None and not self.window.holds(cut.epoch):
-                        continue
-                    oldest = cut.epoch if oldest is None else min(oldest, cut.epoch)
-                view = EventView(data[cut.start : cut.end], cut.stamp_end)
-                if predicate(view):
-                    self.found.add(cut, view, number, label, base + cut.start)
-            if self.found.total - before >= bound and base > region.start:
-                self.partial = True
-                if region.ordered and oldest is not None:
-                    self.scanned_from = oldest if self.scanned_from is None else max(self.scanned_from, oldest)
-                return
+        before, bound = self.found.total, MAX_HITS if region.ordered else MAX_UNORDERED_HITS
+        scanned: float | None = None
+        try:
+            for base, data in log.blocks(region, self.stop):
+                oldest = self._scan_block(number, predicate, log, base, data, log.cuts(base, data, hits, self.stop))
+                scanned = oldest if scanned is None else min(scanned, oldest or scanned)
+                if self.found.total - before >= bound and base > region.start:
+                    self.partial = True
+                    self._scanned_back_to(scanned if region.ordered else None)
+                    return
+        except ScanEndedError:
+            self._scanned_back_to(scanned if region.ordered and last else None)
+            raise
+
+    def _scan_block(
+        self, number: int, predicate: Predicate, log: LogFile, base: int, data: bytes, cuts: Iterable[EventCut]
+    ) -> float | None:
+        """Collect the matches of one block and return its oldest time."""
+        oldest: float | None = None
+        for count, cut in enumerate(cuts):
+            if count % 500 == 0:
+                self.stop()
+            if cut.epoch is not None:
+                if self.window is not None and not self.window.holds(cut.epoch):
+                    continue
+                oldest = cut.epoch if oldest is None else min(oldest, cut.epoch)
+            view = EventView(data[cut.start : cut.end], cut.stamp_end)
+            if predicate(view):
+                self.found.add(cut, view, number, log.source.file.label, base + cut.start)
+        return oldest
+
+    def _scanned_back_to(self, epoch: float | None) -> None:
+        if epoch is not None:
+            self.scanned_from = epoch if self.scanned_from is None else max(self.scanned_from, epoch)
 
     def response(self, limit: int, files: int) -> QueryLogsResponse:
         """Make the answer. Raises ToolFailure when nothing was usable, or nothing was found in an incomplete scan."""

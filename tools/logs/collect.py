@@ -24,7 +24,7 @@ MAX_PATTERNS = 50
 _MAX_LABEL_CHARS = 64
 _MAX_KEPT_BYTES = 64 * 1024 * 1024
 _MAX_RAW_BYTES = 32 * 1024
-_CHEAP_RAW_BYTES = 2048
+_CHEAP_CHARS = 1000
 _PRUNE_FROM = 3 * MAX_HITS
 _SEGMENT_CHARS = 8 * 1024
 _MARGIN_CHARS = 600
@@ -68,10 +68,11 @@ class Collector:
     def _keep(self, view: EventView) -> EventView | LogEvent:
         if len(view.raw) > _MAX_RAW_BYTES:
             return build_event(view, None, self.needles)
-        full = self._kept_bytes > _MAX_KEPT_BYTES
-        kept = EventView(view.raw[:_CHEAP_RAW_BYTES] if full else bytes(view.raw), view.stamp_end)
-        self._kept_bytes += len(kept.raw)
-        return kept
+        if self._kept_bytes > _MAX_KEPT_BYTES:
+            event = build_event(view, None, self.needles)
+            return event.model_copy(update={"message": condense(mask_text(event.message), _CHEAP_CHARS, self.needles)})
+        self._kept_bytes += len(view.raw)
+        return EventView(view.raw, view.stamp_end)
 
     def _prune(self) -> None:
         self.hits.sort(key=lambda hit: hit.order)
@@ -99,7 +100,9 @@ class Collector:
 
     def patterns(self, format_time: FormatTime) -> list[LogPattern]:
         """Return at most 50 patterns: trouble first, then frequent ones."""
-        ranked = sorted(self.grouper.patterns, key=lambda item: (-item.rank, -item.count, -(item.last or 0.0)))
+        ranked = sorted(
+            self.grouper.patterns, key=lambda item: (-item.rank, -item.count, -(item.last or 0.0), item.template)
+        )
         return [_pattern(item, format_time) for item in ranked[:MAX_PATTERNS]]
 
 

@@ -9,7 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar, overload
 
-from tools.logs.levels import level_of_text, level_of_value
+from tools.logs.keys import INSTANCE_KEYS, LEVEL_KEYS, MESSAGE_KEYS, SERVICE_KEYS, STACK_KEYS, TIME_KEYS
+from tools.logs.levels import klog_level, level_of_text, level_of_value
 
 MAX_JSON_CHARS = 256 * 1024
 MAX_ATTRIBUTES = 16
@@ -26,72 +27,6 @@ _SYSLOG = re.compile(r"(?P<host>[\w.\-/@]{1,64}) (?P<program>[\w.\-/()]{1,64})(?
 _PAIR = re.compile(
     r"(?<![\w.\-])(?P<key>service|service_name|app|instance|host|hostname|pod)=\"?(?P<value>[\w.\-:/]{1,64})"
 )
-
-_LEVEL_KEYS = (
-    "level",
-    "severity",
-    "loglevel",
-    "log_level",
-    "lvl",
-    "levelname",
-    "log.level",
-    "severity_text",
-    "severitytext",
-    "@l",
-)
-_MESSAGE_KEYS = ("message", "msg", "log", "text", "event", "body", "short_message", "@message", "@m", "@mt")
-_SERVICE_KEYS = (
-    "service",
-    "service.name",
-    "service_name",
-    "servicename",
-    "app",
-    "application",
-    "app_name",
-    "container_name",
-    "component",
-)
-_INSTANCE_KEYS = (
-    "instance",
-    "instance_id",
-    "hostname",
-    "host",
-    "host.name",
-    "pod",
-    "pod_name",
-    "kubernetes.pod_name",
-    "kubernetes.pod.name",
-    "node",
-    "server",
-)
-_STACK_KEYS = (
-    "stack_trace",
-    "stacktrace",
-    "stack",
-    "exception",
-    "exc_info",
-    "error.stack",
-    "error.stack_trace",
-    "traceback",
-    "exception.stacktrace",
-)
-_TIME_KEYS = (
-    "timestamp",
-    "@timestamp",
-    "time",
-    "ts",
-    "t",
-    "datetime",
-    "date",
-    "asctime",
-    "event_time",
-    "eventtime",
-    "log_time",
-    "@t",
-    "timemillis",
-    "epochsecond",
-)
-
 
 _NO_VALUE = re.compile(r'"[^"\\\n]{0,100}"\s{0,4}:\s{0,4}(?:null\b|""|\[\]|\{\})')
 
@@ -189,7 +124,7 @@ class EventView:
         if not isinstance(value, dict):
             return {}
         flat = flatten(value)
-        known = start == 0 or not line[:start].strip() or any(key in flat for key in (*_LEVEL_KEYS, *_MESSAGE_KEYS))
+        known = start == 0 or not line[:start].strip() or any(key in flat for key in (*LEVEL_KEYS, *MESSAGE_KEYS))
         return flat if known else {}
 
     @lazy
@@ -213,20 +148,20 @@ class EventView:
     @lazy
     def level(self) -> str | None:
         """Canonical level or None."""
-        for key in _LEVEL_KEYS:
+        for key in LEVEL_KEYS if self.fields else ():
             if key in self.fields:
                 return level_of_value(self.fields[key])
-        return level_of_text(self.message.split("\n", 1)[0] if self.fields else self.first_line)
+        return klog_level(self.first_line) or level_of_text(self.message.split("\n", 1)[0])
 
     @lazy
     def service(self) -> str | None:
         """Service name from JSON keys, `service=` pairs or a syslog program name."""
-        return self._name(_SERVICE_KEYS, ("service", "service_name", "app"), "program")
+        return self._name(SERVICE_KEYS, ("service", "service_name", "app"), "program")
 
     @lazy
     def instance(self) -> str | None:
         """Instance, pod or host name from JSON keys, `host=` pairs or a syslog header."""
-        return self._name(_INSTANCE_KEYS, ("instance", "host", "hostname", "pod"), "host")
+        return self._name(INSTANCE_KEYS, ("instance", "host", "hostname", "pod"), "host")
 
     def _name(self, keys: tuple[str, ...], pairs: tuple[str, ...], group: str) -> str | None:
         if self.fields:
@@ -259,21 +194,23 @@ class EventView:
         if key is None:
             return self.after_stamp.strip()
         parts = [clean(value_text(self.fields[key])).rstrip()]
-        parts += [clean(str(self.fields[name])).rstrip() for name in _STACK_KEYS if self.fields.get(name)]
+        parts += [clean(str(self.fields[name])).rstrip() for name in STACK_KEYS if self.fields.get(name)]
         if "\n" in self.text:
             parts.append(self.text.split("\n", 1)[1].rstrip())
         return "\n".join(parts)
 
     @lazy
     def _message_key(self) -> str | None:
-        return next((key for key in _MESSAGE_KEYS if isinstance(self.fields.get(key), str)), None)
+        if not self.fields:
+            return None
+        return next((key for key in MESSAGE_KEYS if isinstance(self.fields.get(key), str)), None)
 
     @lazy
     def attributes(self) -> dict[str, Any]:
         """Other JSON attributes: at most 16 finite scalars, text of at most 300 characters; nested keys are dotted."""
         if self._message_key is None:
             return {}
-        used = {self._message_key, *_LEVEL_KEYS, *_STACK_KEYS, *_TIME_KEYS}
+        used = {self._message_key, *LEVEL_KEYS, *STACK_KEYS, *TIME_KEYS}
         kept: dict[str, Any] = {}
         for key, value in self.fields.items():
             if key in used or value is None or value == "" or (isinstance(value, float) and not math.isfinite(value)):

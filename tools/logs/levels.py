@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
+import re2
+
 _NAMES = {
     "FATAL": ("FATAL", "CRITICAL", "CRIT", "EMERG", "EMERGENCY", "ALERT", "PANIC", "DPANIC"),
     "ERROR": ("ERROR", "ERR", "SEVERE", "EROR", "FAIL"),
@@ -30,12 +32,12 @@ _KLOG = re.compile(r"(?P<letter>[IWEF])\d{4} \d\d:\d\d:\d\d")
 _KLOG_LEVELS = {"I": "INFO", "W": "WARN", "E": "ERROR", "F": "FATAL"}
 _RANK = {"FATAL": 5, "ERROR": 4, "WARN": 2, "NOTICE": 1}
 _TROUBLE_RANK = 3
-_TROUBLE = re.compile(
+_TROUBLE = re2.compile(
     r"(?i)exception|error|fail|panic|fatal|timed?[ -]?out|refused|denied|undefined|unable|could not|cannot|can't"
     r"|out ?of ?memory|oom|killed|crash|back-?off|unavailable|exhaust|too many|expired|unreachable|no space"
     r"|异常|错误|失败|超时|拒绝|不可用|崩溃"
 )
-_EMPTY_TROUBLE = re.compile(
+_EMPTY_TROUBLE = re2.compile(
     r"(?i)[\"']?\b(?:error|err|exception|errors|failed|failures)[\"']?\s?[=:]\s?(?:null|none|\"\"|0\b|false|nil|<nil>)"
 )
 
@@ -43,6 +45,17 @@ _EMPTY_TROUBLE = re.compile(
 def canonical_level(name: str) -> str | None:
     """Return the canonical level of a name in any case, e.g. `warning` is WARN; None when it is no level."""
     return _CANONICAL.get(name.strip().upper())
+
+
+def names_of(level: str) -> tuple[str, ...]:
+    """Return the names that mean a canonical level, upper-case."""
+    return _NAMES[level]
+
+
+def klog_level(line: str) -> str | None:
+    """Return the level of a klog line such as `E0301 03:05:00.000000`, or None."""
+    match = _KLOG.match(line)
+    return _KLOG_LEVELS[match.group("letter")] if match else None
 
 
 def level_of_value(value: Any) -> str | None:
@@ -59,10 +72,7 @@ def level_of_value(value: Any) -> str | None:
 
 
 def level_of_text(line: str) -> str | None:
-    """Return the level that the head of a plain line states, or None."""
-    klog = _KLOG.match(line)
-    if klog:
-        return _KLOG_LEVELS[klog.group("letter")]
+    """Return the level that the head of a plain line (without its timestamp) states, or None."""
     start = _LINE_START.match(line)
     if start:
         return canonical_level(start.group("word"))
@@ -77,5 +87,7 @@ def telling_rank(level: str | None, text: str) -> int:
     """Say how much an event promises: 5 fatal, 4 error, 3 words of trouble, 2 warning, 1 notice, 0 the rest."""
     rank = _RANK.get(level or "", 0)
     if rank >= _TROUBLE_RANK:
+        return rank
+    if _TROUBLE.search(text) is None:  # most texts end here
         return rank
     return _TROUBLE_RANK if _TROUBLE.search(_EMPTY_TROUBLE.sub("", text)) else rank

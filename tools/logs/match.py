@@ -13,7 +13,7 @@ from typing import Any
 import re2
 
 from tools.logs.events import EventView, value_text
-from tools.logs.levels import canonical_level
+from tools.logs.levels import canonical_level, names_of
 from tools.logs.query import And, Everything, FieldTerm, Node, Not, Or, Term
 
 Predicate = Callable[[EventView], bool]
@@ -136,7 +136,9 @@ def _prefilter(node: Node) -> bytes | None:
     if isinstance(node, Term):
         return _raw_literal(max(node.parts, key=len))
     if isinstance(node, FieldTerm):
-        return None if node.key.lower() in LEVEL_KEYS else _raw_literal(max(node.value.parts, key=len))
+        if node.key.lower() in LEVEL_KEYS:
+            return _level_pattern(node.value)
+        return _raw_literal(max(node.value.parts, key=len))
     if isinstance(node, And):
         found = [pattern for item in node.items if (pattern := _prefilter(item)) is not None]
         return max(found, key=len, default=None)
@@ -145,6 +147,16 @@ def _prefilter(node: Node) -> bytes | None:
         known = [part for part in parts if part is not None]
         return b"(?:" + b"|".join(known) + b")" if len(known) == len(parts) else None
     return None
+
+
+def _level_pattern(value: Term) -> bytes | None:
+    """Hit every name of a level, klog's letters and levels written as numbers."""
+    level = canonical_level(value.parts[0]) if len(value.parts) == 1 else None
+    if level is None:
+        return None
+    names = [name.encode() for name in names_of(level)]
+    numbers = [rb"[IWEF]\d{4} \d\d:", rb"(?:level|severity|lvl|@l)\w{0,10}[\"']?\s{0,4}[:=]\s{0,4}[\"']?\d"]
+    return b"(?:" + b"|".join(names + numbers) + b")"
 
 
 _RUN = re.compile(r"[^\s\"'\\/<>&\x00-\x1f]+")

@@ -6,8 +6,10 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+from tools.logs.events import MAX_ATTRIBUTE_CHARS as RAW_ATTRIBUTE_CHARS
 from tools.logs.excerpt import condense, cut_line
 from tools.logs.levels import telling_rank
+from tools.logs.patterns import MAX_TEMPLATE_CHARS as RAW_TEMPLATE_CHARS
 from tools.logs.patterns import PatternGrouper
 from tools.logs.request import LogEvent, LogPattern, QueryLogsResponse
 from tools.logs.select import Candidate, leaders, priority
@@ -22,6 +24,7 @@ MAX_ATTRIBUTE_CHARS = 120
 PATTERN_BYTES = 1_800
 CONTENT_BYTES = 6_600
 """UTF-8 JSON of events and patterns together; the rest of the 8 KiB is the scope's."""
+_CUT_END_CHARS = 160
 _MESSAGE_STEPS = (MAX_MESSAGE_CHARS, 400, 320, 250, 200, 150)
 
 
@@ -83,7 +86,9 @@ def _event(event: LogEvent, needles: Sequence[str]) -> dict[str, Any]:
         if len(attributes) == MAX_ATTRIBUTES:
             break
         masked = mask_value(value, key)
-        attributes[mask_text(key)] = masked[:MAX_ATTRIBUTE_CHARS] if isinstance(masked, str) else masked
+        if isinstance(value, str) and isinstance(masked, str):
+            masked = _without_cut_end(masked, len(value) >= RAW_ATTRIBUTE_CHARS)[:MAX_ATTRIBUTE_CHARS]
+        attributes[mask_text(key)] = masked
     return {
         "timestamp": event.timestamp,
         "level": event.level,
@@ -101,11 +106,17 @@ def _shortened(event: dict[str, Any], chars: int, needles: Sequence[str]) -> dic
     return event | {"message": condense(event["message"], chars, needles), "attributes": attributes}
 
 
+def _without_cut_end(masked: str, cut: bool) -> str:
+    """Drop the end of text that had been cut before it was masked: half a secret is not recognised as one."""
+    return masked[:-_CUT_END_CHARS] if cut else masked
+
+
 def _patterns(patterns: Sequence[LogPattern]) -> list[dict[str, Any]]:
     kept: list[dict[str, Any]] = []
     room = PATTERN_BYTES
     for pattern in patterns:
-        template = cut_line(mask_text(pattern.template), MAX_TEMPLATE_CHARS)
+        cut = len(pattern.template) >= RAW_TEMPLATE_CHARS
+        template = cut_line(_without_cut_end(mask_text(pattern.template), cut), MAX_TEMPLATE_CHARS)
         item = pattern.model_dump(mode="json") | {"template": template}
         size = json_bytes(item) + 2
         if len(kept) < MAX_PATTERNS and size <= room:

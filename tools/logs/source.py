@@ -95,6 +95,8 @@ class Source:
         self._fd = os.open(file.path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0))
         try:
             status = os.fstat(self._fd)
+            if not stat.S_ISREG(status.st_mode):
+                raise OSError("not a regular file")
             self.size = status.st_size
             self.identity = (status.st_dev, status.st_ino)
             self._prepare(encoding)

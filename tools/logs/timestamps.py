@@ -87,9 +87,9 @@ _PLAIN: tuple[_Format, ...] = (
 )
 _JSON = _compile(
     "json",
-    rb"\s{0,8}\{[^\n]{0,4000}?\"(?:"
+    rb"[ \t]{0,8}\{[^\n]{0,4000}?\"(?:"
     + _JSON_KEYS
-    + rb")\"\s{0,4}:\s{0,4}(?:\"(?P<text>[^\"\n]{8,48})\"|(?P<number>\d{9,19}(?:\.\d{1,9})?))",
+    + rb")\"[ \t]{0,4}:[ \t]{0,4}(?:\"(?P<text>[^\"\n]{8,48})\"|(?P<number>\d{9,19}(?:\.\d{1,9})?))",
     re.IGNORECASE,
 )
 _FORMATS: tuple[_Format, ...] = (_JSON, *_PLAIN)

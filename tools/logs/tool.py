@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import codecs
 from typing import Any
 
 from pydantic import BaseModel
@@ -117,7 +116,7 @@ def build_logs_tool(catalog: Catalog) -> EvidenceTool | None:
                 f"topic.{index}.backend: {topic.backend} is not available in this version; allowed: files"
             )
         try:
-            codecs.lookup(topic.encoding)
+            b"a".decode(topic.encoding, "replace")
         except LookupError:
             raise CatalogError(f"topic.{index}.encoding: must be a known text encoding, e.g. utf-8 or gbk") from None
     return LogsTool(catalog, {"files": FilesBackend(catalog.base)}) if catalog.topics else None

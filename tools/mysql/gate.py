@@ -15,6 +15,7 @@ from typing import Any
 
 from tools.mysql.contract import GateRule, GateVerdict
 from tools.mysql.lexical import GateRefusal, Kind, tokenize
+from tools.mysql.shape_rules import check_shape
 from tools.mysql.token_rules import check_tokens
 from tools.mysql.tree_rules import check_tree, parse
 
@@ -48,7 +49,7 @@ HINTS: dict[GateRule, str] = {
     GateRule.FUNCTION_FORM: "a built-in function as NAME(, unqualified, without backticks or a space",
     GateRule.PLACEHOLDER_POSITION: "? where a value stands, with spaces or operators around it",
     GateRule.TOO_COMPLEX: "at most 30 nested parentheses and a simpler statement",
-    GateRule.PARSE_ERROR: "one well-formed MySQL SELECT",
+    GateRule.PARSE_ERROR: "one well-formed MySQL SELECT; a subquery in FROM needs an alias, an outer join its ON",
     GateRule.TOKEN_MISMATCH: "plain spacing between words and operators",
     GateRule.NODE_NOT_ALLOWED: "joins, subqueries, WITH, UNION, WHERE, GROUP BY, HAVING, ORDER BY, LIMIT, windows",
     GateRule.SET_OPERATION: "UNION or UNION ALL",
@@ -75,6 +76,7 @@ def judge(sql: str, tables: TableList) -> GateVerdict:
     try:
         tokens = tokenize(sql)
         check_tokens(tokens)
+        check_shape(tokens)
         read = check_tree(parse(sql, tokens), tables.names, tables.case_sensitive)
     except GateRefusal as refusal:
         return GateVerdict(rule=refusal.rule)

@@ -31,7 +31,11 @@ async def open_connection(*arguments: Any, **options: Any) -> aiomysql.Connectio
     connection = aiomysql.Connection(*arguments, **options)
     # The driver switches multi-statements on by itself.
     connection.client_flag &= ~(CLIENT.MULTI_STATEMENTS | CLIENT.LOCAL_FILES)
-    await connection._connect()
+    try:
+        await connection._connect()
+    except BaseException:
+        connection.close()
+        raise
     return connection
 
 

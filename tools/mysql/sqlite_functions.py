@@ -17,8 +17,12 @@ from typing import Any
 
 import re2
 
+from tools.mysql.sqlite_aggregates import AGGREGATES, install_aggregates
 from tools.mysql.sqlite_time import SessionTime
 
+_REGEX = re2.Options()
+_REGEX.case_sensitive = False
+_REGEX.log_errors = False  # they would print the pattern
 _PLAIN_PATH = re.compile(r"\$(\.[A-Za-z_]\w*)*")
 NOW_NAMES = {
     "NOW": "%Y-%m-%d %H:%M:%S",
@@ -71,7 +75,7 @@ def _truncate(value: Any, digits: Any) -> float | int:
 
 
 def _regexp(pattern: Any, value: Any) -> int:
-    return int(re2.search("(?i)" + _text(pattern), _text(value)) is not None)
+    return int(re2.search(_text(pattern), _text(value), options=_REGEX) is not None)
 
 
 def _field(value: Any, *others: Any) -> int:
@@ -187,62 +191,13 @@ KNOWN_FUNCTIONS = SAME_IN_SQLITE.union(
     _OTHERS,
     _PARTS,
     _time_functions(SessionTime(timedelta())),
-    ("UNIX_TIMESTAMP", "DAYOFMONTH", "MYSQL_GROUP_CONCAT", "STD", "STDDEV", "STDDEV_POP", "STDDEV_SAMP"),
+    ("UNIX_TIMESTAMP", "DAYOFMONTH"),
+    AGGREGATES,
 )
-
-
-class _GroupConcat:
-    """MYSQL_GROUP_CONCAT(distinct, separator, descending, value, key): GROUP_CONCAT with its order, NULLs left out."""
-
-    def __init__(self) -> None:
-        self._items: list[tuple[Any, str]] = []
-        self._options: tuple[Any, Any, Any] = (0, ",", 0)
-
-    def step(self, *arguments: Any) -> None:
-        distinct, separator, descending, value, key = arguments
-        self._options = (distinct, separator, descending)
-        if value is not None and not (distinct and any(text == _text(value) for _, text in self._items)):
-            self._items.append((key, _text(value)))
-
-    def finalize(self) -> str | None:
-        _, separator, descending = self._options
-        items = sorted(self._items, key=lambda item: _sort_key(item[0]), reverse=bool(descending))
-        return _text(separator).join(text for _, text in items) if items else None
 
 
 def _constant(value: str) -> Callable[..., str]:
     return lambda *_: value
-
-
-def _sort_key(value: Any) -> tuple[int, float, str]:
-    if value is None:
-        return (0, 0.0, "")
-    return (1, float(value), "") if isinstance(value, int | float) else (2, 0.0, _text(value))
-
-
-class _Deviation:
-    """Standard deviation; `sample` divides by n - 1."""
-
-    sample = False
-
-    def __init__(self) -> None:
-        self._values: list[float] = []
-
-    def step(self, *arguments: Any) -> None:
-        (value,) = arguments
-        if value is not None:
-            self._values.append(float(value))
-
-    def finalize(self) -> float | None:
-        count = len(self._values) - self.sample
-        if count < 1:
-            return None
-        mean = math.fsum(self._values) / len(self._values)
-        return math.sqrt(math.fsum((value - mean) ** 2 for value in self._values) / count)
-
-
-class _SampleDeviation(_Deviation):
-    sample = True
 
 
 def install(connection: sqlite3.Connection, now: float, offset: timedelta) -> None:
@@ -262,7 +217,4 @@ def install(connection: sqlite3.Connection, now: float, offset: timedelta) -> No
         connection.create_function(name, arity, function, deterministic=True)
     connection.create_function("UNIX_TIMESTAMP", 0, lambda: int(now), deterministic=True)
     connection.create_function("UNIX_TIMESTAMP", 1, time.unix_timestamp, deterministic=True)
-    connection.create_aggregate("MYSQL_GROUP_CONCAT", 5, _GroupConcat)  # type: ignore[arg-type]  # the stub wants int
-    for name in ("STD", "STDDEV", "STDDEV_POP"):
-        connection.create_aggregate(name, 1, _Deviation)  # type: ignore[arg-type]
-    connection.create_aggregate("STDDEV_SAMP", 1, _SampleDeviation)  # type: ignore[arg-type]
+    install_aggregates(connection)

@@ -15,6 +15,7 @@ from sqlglot.dialects.mysql import MySQL
 from sqlglot.errors import SqlglotError
 
 from tools.mysql.contract import GateRule
+from tools.mysql.leniency import server_accepts
 from tools.mysql.lexical import GateRefusal, Kind, Token
 
 logging.getLogger("sqlglot").setLevel(logging.CRITICAL)  # its warnings quote the text
@@ -28,7 +29,7 @@ _NODES: tuple[type[exp.Expr], ...] = (
     exp.And, exp.Or, exp.Xor, exp.Add, exp.Sub, exp.Mul, exp.Div, exp.IntDiv, exp.Mod, exp.EQ, exp.NEQ, exp.GT, exp.GTE,
     exp.LT, exp.LTE, exp.NullSafeEQ, exp.BitwiseAnd, exp.BitwiseOr, exp.BitwiseXor, exp.BitwiseLeftShift,
     exp.BitwiseRightShift, exp.BitwiseNot, exp.Func, exp.IgnoreNulls, exp.RespectNulls, exp.CharacterSet,
-    exp.JSONPath, exp.JSONPathPart, exp.JSONValue,
+    exp.JSONPath, exp.JSONPathPart, exp.JSONValue, exp.JSONKeyValue,
 )  # fmt: skip
 _NEVER: tuple[type[exp.Expr], ...] = (
     exp.UDTF, exp.JSONTable, exp.XMLTable, exp.NextValueFor, exp.CurrentUser, exp.SetOperation, exp.PropertyEQ, exp.Kwarg,
@@ -118,8 +119,6 @@ def _check_node(node: exp.Expr) -> None:
     allowed = _PARTS.get(type(node))
     if allowed is not None and any(value and part not in allowed for part, value in node.args.items()):
         raise GateRefusal(GateRule.NODE_NOT_ALLOWED)
-    if isinstance(node, exp.Select) and not node.expressions:
-        raise GateRefusal(GateRule.PARSE_ERROR)
     if isinstance(node, exp.DataType) and node.this is exp.DType.ARRAY:
         raise GateRefusal(GateRule.NODE_NOT_ALLOWED)
     if isinstance(node, exp.Table) and not isinstance(node.this, exp.Identifier):
@@ -128,6 +127,8 @@ def _check_node(node: exp.Expr) -> None:
         raise GateRefusal(GateRule.NODE_NOT_ALLOWED)
     if isinstance(node, exp.CTE) and not isinstance(node.this, exp.Select | exp.Union | exp.Subquery):
         raise GateRefusal(GateRule.NODE_NOT_ALLOWED)
+    if not server_accepts(node):
+        raise GateRefusal(GateRule.PARSE_ERROR)
 
 
 def _real_tables(root: exp.Expr) -> Iterator[exp.Table]:

@@ -1,0 +1,243 @@
+"""Assembly: from settings to a graph that can run. Everything embedded lives in `settings.home`."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import aiosqlite
+from langgraph.checkpoint.base import BaseCheckpointSaver
+from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
+from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from graph.diagnosis import DiagnosisGraph, build_diagnosis_graph
+from nodes.ports import ArchiveEntry, Resources
+from nodes.prompts import COMPONENTS, LANGUAGES, prompt
+from service.models.choice import ConfiguredModels
+from service.offline.client import OfflineClient
+from service.registry import Site, build_tools
+from service.settings import Settings, SettingsError, require_secrets
+from service.store.clock import SystemClock
+from service.store.engine import BUSY_TIMEOUT_SECONDS, open_database
+from service.store.ids import Uuid4Source
+from service.store.journal import SqlJournal
+from service.store.runs import SqlRunStore
+from tools.canonical.sql import SqlCanonicalStore
+from tools.catalog import Catalog, load_catalog
+from tools.evidence_tool import EvidenceTool
+
+CHECKPOINT_FILE = "checkpoints.db"
+KNOWLEDGE_FOLDER = "knowledge"
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What settings and catalogue make before any database is opened; shared by all Runs of an event loop."""
+
+    settings: Settings
+    catalog: Catalog
+    tools: Mapping[str, EvidenceTool]
+    models: ConfiguredModels
+    start_archive: tuple[ArchiveEntry, ...]
+
+    async def close(self) -> None:
+        """Close what the tools opened."""
+        for tool in self.tools.values():
+            close = getattr(tool, "close", None)
+            if close is not None:
+                await close()
+
+
+@dataclass(frozen=True, slots=True)
+class App:
+    """An assembled system. `runs` and `journal` are the resources' own, with their reading methods."""
+
+    parts: Parts
+    resources: Resources
+    runs: SqlRunStore
+    journal: SqlJournal
+    graph: DiagnosisGraph
+    checkpointer: BaseCheckpointSaver[Any] | None
+
+    @property
+    def settings(self) -> Settings:
+        """The settings it was opened with."""
+        return self.parts.settings
+
+    @property
+    def catalog(self) -> Catalog:
+        """The catalogue it was opened with."""
+        return self.parts.catalog
+
+
+def build_parts(settings: Settings, *, catalog: Catalog | None = None, env: Mapping[str, str] = os.environ) -> Parts:
+    """Read the catalogue and build tools and models. Blocking. Raises CatalogError, SettingsError.
+
+    Refuses to start without the secrets that the configuration needs (R127).
+    """
+    catalog = catalog or load_catalog(settings.catalog)
+    require_secrets(settings, catalog, env)
+    models = ConfiguredModels(settings, env, OfflineClient())
+    try:
+        models.client(None)
+    except ValueError as error:
+        raise SettingsError(str(error)) from None
+    tools = build_tools(Site(catalog, settings.home / KNOWLEDGE_FOLDER, env))
+    return Parts(settings, catalog, tools, models, start_archive(catalog, tools))
+
+
+@asynccontextmanager
+async def open_app(
+    settings: Settings,
+    *,
+    catalog: Catalog | None = None,
+    env: Mapping[str, str] = os.environ,
+) -> AsyncIterator[App]:
+    """Open everything a command needs, checkpoints included. Raises CatalogError, SettingsError, StorageError."""
+    parts = await asyncio.to_thread(build_parts, settings, catalog=catalog, env=env)
+    try:
+        async with open_runs(parts) as app, _checkpoints(settings.home) as saver:
+            graph = build_diagnosis_graph(app.resources, saver)
+            yield App(parts, app.resources, app.runs, app.journal, graph, saver)
+    finally:
+        await parts.close()
+
+
+@asynccontextmanager
+async def open_runs(parts: Parts, *, host_serialises_threads: bool = False) -> AsyncIterator[App]:
+    """Open the database over ready parts; the graph has no checkpointer of its own (LangGraph Server brings one)."""
+    engine = await _open_engine(parts.settings)
+    try:
+        yield assemble(parts, engine, host_serialises_threads=host_serialises_threads)
+    finally:
+        await engine.dispose()
+
+
+def assemble(parts: Parts, engine: AsyncEngine, *, host_serialises_threads: bool = False) -> App:
+    """Tie parts and database together. Touches nothing yet."""
+    settings, clock = parts.settings, SystemClock()
+    runs = SqlRunStore(engine)
+    journal = SqlJournal(engine, clock, archive_days=settings.archive_days)
+    resources = Resources(
+        models=parts.models,
+        tools=parts.tools,
+        canonical=SqlCanonicalStore(engine, clock.now, ttl_seconds=settings.canonical_ttl_seconds),
+        runs=runs,
+        journal=journal,
+        clock=clock,
+        ids=Uuid4Source(),
+        language=settings.language,
+        run_timeout_seconds=settings.run_timeout_seconds,
+        model_timeout_seconds=settings.model_timeout_seconds,
+        host_serialises_threads=host_serialises_threads,
+        default_context=settings.context(),
+        start_archive=parts.start_archive,
+    )
+    return App(parts, resources, runs, journal, build_diagnosis_graph(resources), None)
+
+
+def start_archive(catalog: Catalog, tools: Mapping[str, EvidenceTool]) -> tuple[ArchiveEntry, ...]:
+    """What every Run archives of its surroundings (R67): what the model sees of catalogue and tools, prompts as hashes.
+
+    Blocking: reads the prompt files, which are kept in memory from then on.
+    """
+    seen = {
+        name: {"description": tool.description, "schema": tool.envelope.model_json_schema()}
+        for name, tool in tools.items()
+    }
+    hashes = {
+        f"{component}.{language}": sha256(prompt(component, language).encode()).hexdigest()
+        for component in COMPONENTS
+        for language in LANGUAGES
+    }
+    return (
+        ArchiveEntry("settings", "catalog", catalog_view(catalog)),
+        ArchiveEntry("settings", "tools", seen),
+        ArchiveEntry("settings", "prompts", hashes),
+    )
+
+
+def catalog_view(catalog: Catalog) -> dict[str, Any]:
+    """What the catalogue says without addresses: no paths, no names of variables."""
+    return {
+        "now": catalog.now,
+        "topics": [{"name": each.name, "description": each.description} for each in catalog.topics],
+        "datasources": [
+            {"name": each.name, "description": each.description, "tables": each.tables} for each in catalog.datasources
+        ],
+        "knowledge": [{"name": each.name, "description": each.description} for each in catalog.knowledge],
+    }
+
+
+@asynccontextmanager
+async def open_stores(settings: Settings) -> AsyncIterator[tuple[SqlRunStore, SqlJournal]]:
+    """Open Runs and journal alone, for reading. Raises SettingsError, StorageError."""
+    engine = await _open_engine(settings)
+    try:
+        yield SqlRunStore(engine), SqlJournal(engine, SystemClock(), archive_days=settings.archive_days)
+    finally:
+        await engine.dispose()
+
+
+@asynccontextmanager
+async def open_canonical(settings: Settings) -> AsyncIterator[SqlCanonicalStore]:
+    """Open the canonical store alone. Raises SettingsError, StorageError."""
+    engine = await _open_engine(settings)
+    try:
+        yield SqlCanonicalStore(engine, SystemClock().now, ttl_seconds=settings.canonical_ttl_seconds)
+    finally:
+        await engine.dispose()
+
+
+async def _open_engine(settings: Settings) -> AsyncEngine:
+    if settings.redis_url is not None:
+        raise SettingsError("SUPERBIZ_REDIS_URL: not available in this version; leave it unset to use the database")
+    await asyncio.to_thread(prepare_home, settings.home)
+    try:
+        return await open_database(settings.resolved_database_url())
+    except Exception as error:
+        raise StorageError(f"SUPERBIZ_DATABASE_URL: the database cannot be opened ({type(error).__name__})") from None
+
+
+class StorageError(Exception):
+    """Home folder or database cannot be used; one bounded line naming the setting."""
+
+
+def prepare_home(home: Path) -> None:
+    """Create home and its knowledge folder, readable by their owner alone. Raises StorageError."""
+    try:
+        for folder in (home, home / KNOWLEDGE_FOLDER):
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        reason = os.strerror(error.errno) if error.errno else "cannot be written"
+        raise StorageError(f"SUPERBIZ_HOME: folder {home.name}: {reason}") from None
+
+
+@asynccontextmanager
+async def _checkpoints(home: Path) -> AsyncIterator[AsyncSqliteSaver]:
+    """Open the file of checkpoints: write-ahead log, plain data only."""
+    path = home / CHECKPOINT_FILE
+    try:
+        await asyncio.to_thread(_private_file, path)
+        connection = await aiosqlite.connect(path, timeout=BUSY_TIMEOUT_SECONDS)
+    except (OSError, aiosqlite.Error):
+        raise StorageError(f"SUPERBIZ_HOME: {CHECKPOINT_FILE} cannot be opened") from None
+    try:
+        await connection.execute("PRAGMA synchronous=NORMAL")
+        # State is plain data and messages: nothing else may be revived from a checkpoint.
+        saver = AsyncSqliteSaver(connection, serde=JsonPlusSerializer(allowed_msgpack_modules=None))
+        await saver.setup()
+        yield saver
+    finally:
+        await connection.close()
+
+
+def _private_file(path: Path) -> None:
+    os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))

@@ -1,0 +1,106 @@
+"""Entry of the command line: commands, and the one place that turns errors into a line and an exit status."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+import typer
+from typer.exceptions import Abort, Exit, TyperException
+
+from service.cli import (
+    diagnose_command,
+    doctor_command,
+    evaluate_command,
+    index_command,
+    run_commands,
+    tool_command,
+)
+from service.cli.console import CliError, ExitCode, complain, prepare_logging, prepare_streams, print_json
+
+app = typer.Typer(
+    name="superbiz",
+    help="Diagnose incidents from runbooks, logs and databases; every statement is backed by evidence of its run.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+app.command("diagnose")(diagnose_command.diagnose)
+app.command("runs")(run_commands.runs)
+app.command("show")(run_commands.show)
+app.command("trace")(run_commands.trace)
+app.command("index")(index_command.index)
+app.command("tool")(tool_command.tool)
+app.command("doctor")(doctor_command.doctor)
+app.command("evaluate")(evaluate_command.evaluate)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line and exit: 0 done, 1 failed, 2 usage or configuration, 130 cancelled."""
+    prepare_streams()
+    prepare_logging()
+    # Whatever is created below the home folder belongs to its owner alone.
+    os.umask(0o077)
+    sys.exit(run(sys.argv[1:] if arguments is None else list(arguments)))
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run one command; return its exit status. Never raises, never shows a traceback."""
+    try:
+        status = int(app(args=list(arguments), prog_name="superbiz", standalone_mode=False) or ExitCode.OK)
+        # Ctrl-C arrives here as a status already.
+        return _end("cancelled", ExitCode.CANCELLED, arguments) if status == ExitCode.CANCELLED else status
+    except (KeyboardInterrupt, Abort):
+        return _end("cancelled", ExitCode.CANCELLED, arguments)
+    except Exit as error:
+        return error.exit_code
+    except TyperException as error:
+        if type(error).__name__ == "NoArgsIsHelpError":
+            sys.stdout.write(error.format_message() + "\n")
+            return ExitCode.USAGE
+        return _end(error.format_message(), ExitCode.USAGE, arguments)
+    except BrokenPipeError:
+        # The reader of stdout is gone (`| head`): nothing is left to say, not even at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return ExitCode.FAILED
+    except Exception as error:
+        return _end(*explain(error), arguments)
+
+
+def explain(error: Exception) -> tuple[str, ExitCode]:
+    """Say what an error means to whoever typed the command; of an unexpected one only the type is told."""
+    if isinstance(error, CliError):
+        return str(error), error.code
+    try:
+        known = _made_for_people()
+    except Exception as broken:
+        # The very import that failed the command fails here again: the installation is broken.
+        return f"internal error ({type(broken).__name__})", ExitCode.FAILED
+    if isinstance(error, known):
+        return str(error), ExitCode.USAGE
+    return f"internal error ({type(error).__name__})", ExitCode.FAILED
+
+
+def _made_for_people() -> tuple[type[Exception], ...]:
+    """Errors whose text is one bounded line about what was configured or asked."""
+    from nodes.start_run import InvalidQuestion
+    from service.app import StorageError
+    from service.evaluate import EvaluationError
+    from service.models.recorded import RecordedAnswersError
+    from service.settings import SettingsError
+    from tools.catalog import CatalogError
+
+    return (CatalogError, SettingsError, StorageError, InvalidQuestion, EvaluationError, RecordedAnswersError)
+
+
+def _end(message: str, code: ExitCode, arguments: Sequence[str]) -> int:
+    complain(message)
+    if "--json" in arguments:
+        print_json({"error": {"message": message, "exit_code": int(code)}})
+    return code
+
+
+if __name__ == "__main__":
+    main()

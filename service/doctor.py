@@ -1,0 +1,221 @@
+"""What is configured, what answers, what is missing: the findings of `superbiz doctor`. Shows no address and no secret."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sqlite3
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+from nodes.prompts import LANGUAGES
+from service.app import KNOWLEDGE_FOLDER, StorageError, open_canonical
+from service.models.choice import ConfiguredModels, model_settings
+from service.offline.client import OfflineClient
+from service.registry import BUILDERS, Site
+from service.settings import Settings, SettingsError, missing_secrets
+from tools.canonical.store import CanonicalStoreUnavailable
+from tools.catalog import Catalog, CatalogError, load_catalog
+from tools.envelope_protocol import check_input
+from tools.evidence_tool import CallContext, EvidenceTool, ToolFailure
+from tools.logs.source import TopicUnavailableError, topic_files
+from tools.mysql.tool import problems
+from tools.rag import schema
+from tools.rag.folder import KnowledgeError, list_folder
+from tools.rag.index import knowledge_folder
+
+CONNECT_SECONDS = 3.0
+MAX_TABLES = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that was looked at. `needed` says whether a diagnosis is worse off without it."""
+
+    subject: str
+    ok: bool
+    text: str
+    needed: bool = True
+
+    @property
+    def broken(self) -> bool:
+        """True when something that is needed does not work."""
+        return self.needed and not self.ok
+
+    def as_json(self) -> dict[str, Any]:
+        """JSON data."""
+        return {"subject": self.subject, "ok": self.ok, "needed": self.needed, "text": self.text}
+
+
+async def examine(settings: Settings, env: Mapping[str, str] = os.environ) -> list[Finding]:
+    """Look at everything that is configured; one thing that fails does not hide the others."""
+    findings = [_languages(settings)]
+    try:
+        catalog = await asyncio.to_thread(load_catalog, settings.catalog)
+    except CatalogError as error:
+        findings.append(Finding("catalogue", False, str(error)))
+        catalog = Catalog(base=settings.catalog.parent)
+    else:
+        findings.append(_catalogue(catalog))
+    findings.append(_secrets(settings, catalog, env))
+    findings.append(await _model(settings, env))
+    findings.append(await _database(settings))
+    site = Site(catalog, settings.home / KNOWLEDGE_FOLDER, env)
+    for look in (_topics, _datasources, _knowledge):
+        findings += await look(site)
+    return findings
+
+
+def _languages(settings: Settings) -> Finding:
+    return Finding("languages", True, f"{settings.language} is configured; available: {', '.join(LANGUAGES)}")
+
+
+def _catalogue(catalog: Catalog) -> Finding:
+    counts = (
+        f"{len(catalog.topics)} log topics, {len(catalog.datasources)} datasources, "
+        f"{len(catalog.knowledge)} knowledge folders"
+    )
+    if not (catalog.topics or catalog.datasources or catalog.knowledge):
+        return Finding("catalogue", False, f"{counts}: there is nothing to look into")
+    return Finding("catalogue", True, counts)
+
+
+def _secrets(settings: Settings, catalog: Catalog, env: Mapping[str, str]) -> Finding:
+    missing = missing_secrets(settings, catalog, env)
+    if missing:
+        return Finding("secrets", False, f"not set: {', '.join(missing)}")
+    return Finding("secrets", True, "all that this configuration needs are set")
+
+
+async def _model(settings: Settings, env: Mapping[str, str]) -> Finding:
+    try:
+        client = await asyncio.to_thread(ConfiguredModels(settings, env, OfflineClient()).client, None)
+    except ValueError as error:
+        return Finding("model", False, str(error))
+    if not settings.is_live:
+        how = "no key and no network needed" if client.semantic_guard_is_lexical else "recorded answers"
+        return Finding("model", True, f"{client.name}: {how}")
+    base_url = model_settings(settings, env).base_url
+    if base_url is None:
+        return Finding("model", True, f"{client.name}: key is set; the provider's own endpoint was not tried")
+    answers = await _answers(base_url)
+    return Finding(
+        "model", answers, f"{client.name}: key is set; endpoint {'answers' if answers else 'does not answer'}"
+    )
+
+
+async def _answers(url: str) -> bool:
+    """Say whether something accepts connections there; nothing is asked of it."""
+    parts = urlsplit(url)
+    port = parts.port or (443 if parts.scheme == "https" else 80)
+    try:
+        async with asyncio.timeout(CONNECT_SECONDS):
+            _, writer = await asyncio.open_connection(parts.hostname, port)
+    except (OSError, TimeoutError):
+        return False
+    writer.close()
+    return True
+
+
+async def _database(settings: Settings) -> Finding:
+    where = "database of SUPERBIZ_DATABASE_URL" if settings.database_url else "SQLite file in the home folder"
+    try:
+        async with open_canonical(settings) as store:
+            await store.purge()
+    except (SettingsError, StorageError, CanonicalStoreUnavailable) as error:
+        return Finding("database", False, f"{where}: {error}")
+    return Finding("database", True, f"{where}: can be written")
+
+
+async def _topics(site: Site) -> list[Finding]:
+    latest = Site(site.catalog.model_copy(update={"now": "latest"}), site.index_dir, site.env)
+    try:
+        tool = BUILDERS["logs"](latest)
+    except CatalogError as error:
+        return [Finding("topics", False, str(error))]
+    return [await _topic(site.catalog, tool, topic.name, topic.path or "") for topic in site.catalog.topics if tool]
+
+
+async def _topic(catalog: Catalog, tool: EvidenceTool, name: str, path: str) -> Finding:
+    subject = f"topic {name}"
+    try:
+        files, more = await asyncio.to_thread(topic_files, catalog.base, path)
+    except TopicUnavailableError:
+        return Finding(subject, False, "path: no such file or folder, no log file in it, or it may not be read")
+    many = f"{len(files)}{'+' if more else ''} file{'s' * (len(files) != 1)}"
+    try:
+        result = await _ask(tool, {"topic": name, "query": "", "lookback_minutes": 1, "limit": 1})
+    except ToolFailure as failure:
+        return Finding(subject, False, f"{many}, but it cannot be searched ({failure.code.value})")
+    return Finding(subject, True, f"{many}, newest event {result.get('to') or 'without a time'}")
+
+
+async def _datasources(site: Site) -> list[Finding]:
+    known = {line.split(":", 1)[0]: line.split(": ", 1)[1] for line in problems(site.catalog, site.env)}
+    tool = BUILDERS["mysql"](site)
+    findings = []
+    for source in site.catalog.datasources:
+        subject = f"datasource {source.name}"
+        if subject in known or tool is None:
+            findings.append(Finding(subject, False, known.get(subject, "cannot be used")))
+        else:
+            findings.append(await _datasource(tool, subject, source.name, list(source.tables)))
+    close = getattr(tool, "close", None)
+    if close is not None:
+        await close()
+    return findings
+
+
+async def _datasource(tool: EvidenceTool, subject: str, name: str, tables: Sequence[str]) -> Finding:
+    failed = []
+    for table in tables[:MAX_TABLES]:
+        quoted = ".".join(f"`{part}`" for part in table.split("."))
+        try:
+            await _ask(tool, {"datasource": name, "sql": f"SELECT 1 FROM {quoted} LIMIT 1", "params": []})
+        except ToolFailure as failure:
+            failed.append(f"{table} ({failure.code.value})")
+            if failure.code.value != "DB_ERROR":
+                break
+    if failed:
+        return Finding(subject, False, f"tables that cannot be read: {', '.join(failed)}")
+    return Finding(subject, True, f"{len(tables)} tables, readable")
+
+
+async def _knowledge(site: Site) -> list[Finding]:
+    return [await asyncio.to_thread(_folder, site, number) for number in range(len(site.catalog.knowledge))]
+
+
+def _folder(site: Site, number: int) -> Finding:
+    entry = site.catalog.knowledge[number]
+    subject, folder = f"knowledge {entry.name}", knowledge_folder(site.catalog, entry)
+    try:
+        listing = list_folder(entry.name, folder)
+    except KnowledgeError as error:
+        return Finding(subject, False, str(error).removeprefix(f"{subject}: "))
+    text = f"{len(listing.files)} files, {_index_state(schema.index_file(site.index_dir, entry.name, folder))}"
+    if listing.skipped:
+        text += f", {len(listing.skipped)} files skipped (`superbiz index` says why)"
+    return Finding(subject, bool(listing.files), text if listing.files else "no Markdown or text file in the folder")
+
+
+def _index_state(path: Any) -> str:
+    try:
+        connection = schema.open_reader(path)
+        if connection is None:
+            return "not indexed yet: the first search does it, or `superbiz index`"
+        try:
+            return f"{connection.execute('SELECT count(*) FROM chunks').fetchone()[0]} passages indexed"
+        finally:
+            schema.close(connection)
+    except sqlite3.Error:
+        return "its index cannot be read: `superbiz index` builds it anew"
+
+
+async def _ask(tool: EvidenceTool, business: dict[str, Any]) -> dict[str, Any]:
+    """Make one call outside of any Run. Raises ToolFailure."""
+    request = check_input(business, tool.envelope)
+    context = CallContext(now=time.time(), at_given=False, deadline_seconds=tool.timeout_seconds)
+    return (await tool.run(request, context)).agent_result

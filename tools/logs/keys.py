@@ -1,0 +1,68 @@
+"""Names under which JSON logs keep what an event is made of, lower-cased; nested names are dotted. First match wins."""
+
+from __future__ import annotations
+
+LEVEL_KEYS = (
+    "level",
+    "severity",
+    "loglevel",
+    "log_level",
+    "lvl",
+    "levelname",
+    "log.level",
+    "severity_text",
+    "severitytext",
+    "@l",
+)
+MESSAGE_KEYS = ("message", "msg", "log", "text", "event", "body", "short_message", "@message", "@m", "@mt")
+SERVICE_KEYS = (
+    "service",
+    "service.name",
+    "service_name",
+    "servicename",
+    "app",
+    "application",
+    "app_name",
+    "container_name",
+    "component",
+)
+INSTANCE_KEYS = (
+    "instance",
+    "instance_id",
+    "hostname",
+    "host",
+    "host.name",
+    "pod",
+    "pod_name",
+    "kubernetes.pod_name",
+    "kubernetes.pod.name",
+    "node",
+    "server",
+)
+STACK_KEYS = (
+    "stack_trace",
+    "stacktrace",
+    "stack",
+    "exception",
+    "exc_info",
+    "error.stack",
+    "error.stack_trace",
+    "traceback",
+    "exception.stacktrace",
+)
+TIME_KEYS = (
+    "timestamp",
+    "@timestamp",
+    "time",
+    "ts",
+    "t",
+    "datetime",
+    "date",
+    "asctime",
+    "event_time",
+    "eventtime",
+    "log_time",
+    "@t",
+    "timemillis",
+    "epochsecond",
+)
