@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from graph.contract import DiagnosisStopReason, RunState, TraceEvent, TraceEventType
-from graph.ledger import ModelCallLedger
-from graph.state import DiagnosisState, load_budget, load_ledger, load_tracker
+from graph.state import DiagnosisState, load_tracker
 from graph.tracker import DiagnosisProgressTracker
 from nodes.contract import CollectionEnd, EndCause
 from nodes.events import event
@@ -14,6 +13,7 @@ from nodes.evidence import guarded_evidence
 from nodes.guarding import load_draft, load_guard
 from nodes.node_run import NodeResult, NodeRun
 from nodes.ports import ArchiveEntry, RunEnd
+from nodes.usage import end_fields, usage_of
 from release.contract import (
     AgentOutputFailure,
     DiagnosisDraft,
@@ -37,7 +37,7 @@ async def release(state: DiagnosisState, run: NodeRun) -> NodeResult:
     decision = DiagnosisReleaseUseCase().decide(
         ReleaseInput(state["query"], execution, guard.evidence, guard.semantics, run.run.language)
     )
-    usage = _usage(state)
+    usage = usage_of(state)
     ended_at = run.clock.now()
     if not await run.resources.runs.transition(
         run.run.run_id, LIVE, decision.internal_end, _run_end(decision, execution, usage, ended_at)
@@ -87,24 +87,6 @@ async def _references_checked(
         return checked.draft, []
     codes = [ViolationCode.REFERENCE_INVALID.value]
     return checked.draft, [event(TraceEventType.EVIDENCE_GUARD, violations=codes, passed=False)]
-
-
-def _usage(state: DiagnosisState) -> dict[str, Any]:
-    budget, ledger = load_budget(state), load_ledger(state)
-    return {
-        "model_calls": budget.model_calls,
-        "tool_calls": budget.tool_calls,
-        "observation_bytes": budget.observation_bytes,
-        "total_tokens": budget.tokens,
-        "ledger_total_tokens": ledger.total_tokens,
-        "usage_unavailable": ledger.usage_unavailable,
-        "tokens_reconciled": ledger.reconciled_with(budget.tokens),
-        "components": _components(ledger),
-    }
-
-
-def _components(ledger: ModelCallLedger) -> dict[str, int]:
-    return {component.value: account.rounds for component, account in ledger.accounts.items()}
 
 
 def _cancelled() -> ReleaseDecision:
@@ -158,10 +140,5 @@ def _ended(decision: ReleaseDecision, execution: DiagnosisAgentExecution, usage:
         TraceEventType.RUN_ENDED,
         internal_state=decision.internal_end.value,
         stop_reason=execution.stop_reason.value if execution.stop_reason else None,
-        budget_total_tokens=usage["total_tokens"],
-        ledger_total_tokens=usage["ledger_total_tokens"],
-        model_calls=usage["model_calls"],
-        tool_calls=usage["tool_calls"],
-        usage_unavailable=usage["usage_unavailable"],
-        tokens_reconciled=usage["tokens_reconciled"],
+        **end_fields(usage),
     )
