@@ -82,7 +82,7 @@ class DiagnosisHarnessCore:
         settings = run.run
         record = await self._resources.runs.get(settings.run_id)
         run = replace(run, record=record)
-        if record is None or self._is_fork(record, run.execution_id):
+        if record is None or self._is_fork(record, run.execution_id, node):
             return await self._fork(run, state, node)
         if record.internal_state in TERMINAL or run.execution_id is None:
             return run, None
@@ -118,11 +118,12 @@ class DiagnosisHarnessCore:
         )
 
     @staticmethod
-    def _is_fork(record: RunRecord, execution_id: str | None) -> bool:
-        # Nothing runs after `release` in the same execution, so whoever enters a released Run is another one. A cancelled
-        # or timed-out Run may still be entered by its own late node, which must drop its result instead (R120).
+    def _is_fork(record: RunRecord, execution_id: str | None, node: str) -> bool:
+        # Nothing runs after `release` in the same execution, so whoever enters a released Run is another one, but for
+        # `release` itself when its execution is resumed. A cancelled or timed-out Run may still be entered by its own
+        # late node, which must drop its result instead (R120).
         if record.internal_state in ENDED_BY_RELEASE:
-            return True
+            return node != "release" or execution_id is None or record.execution_id != execution_id
         return record.internal_state in TERMINAL and record.execution_id != execution_id
 
     async def _hold_lease(self, run: NodeRun, record: RunRecord) -> None:
