@@ -56,7 +56,10 @@ async def project_observation(state: DiagnosisState, run: NodeRun) -> NodeResult
                 "agent_result": None,
             }
         )
-        await run.resources.canonical.reject(rejected)
+        try:
+            await run.resources.canonical.reject(rejected)
+        except CanonicalStoreUnavailable:
+            return _unavailable(before, call, run)
         return _violated(before, indexed, call, rejected)
     return _projected(state, run, tool, before, completed, call, control, observation)
 
