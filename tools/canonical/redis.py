@@ -129,6 +129,8 @@ class RedisCanonicalStore:
             held = await self._eval(_BEGIN, record, value, unreadable)
             if held is None:
                 return record
+            if not isinstance(held, bytes):
+                raise _strange(held)
             settled = _read(held, record.run_id, record.tool_call_id)
             if settled is not None:
                 return settled
@@ -138,17 +140,25 @@ class RedisCanonicalStore:
     async def finish(self, record: CanonicalRecord) -> bool:
         """Move PROJECTING to READY or ERROR."""
         value = _value(record, encode(record, FINISHED, self._max_bytes))
-        return bool(await self._eval(_MOVE, record, value, f"{InvocationStatus.PROJECTING}\n"))
+        return await self._move(record, value, InvocationStatus.PROJECTING)
 
     async def reject(self, record: CanonicalRecord) -> bool:
         """Replace READY by ERROR (R51)."""
         value = _value(record, encode(record, REJECTED, self._max_bytes))
-        return bool(await self._eval(_MOVE, record, value, f"{InvocationStatus.READY}\n"))
+        return await self._move(record, value, InvocationStatus.READY)
 
     async def get(self, run_id: str, tool_call_id: str) -> CanonicalRecord | None:
         """Return the live record or None."""
         held = await self._ask("GETRANGE", canonical_key(run_id, tool_call_id), 0, self._last_byte)
+        if not isinstance(held, bytes):
+            raise _strange(held)
         return _read(held, run_id, tool_call_id)
+
+    async def _move(self, record: CanonicalRecord, value: bytes, expected: InvocationStatus) -> bool:
+        moved = await self._eval(_MOVE, record, value, f"{expected}\n")
+        if moved not in (0, 1):
+            raise _strange(moved)
+        return bool(moved)
 
     async def _eval(self, script: str, record: CanonicalRecord, value: bytes, condition: str) -> Any:
         key = canonical_key(record.run_id, record.tool_call_id)
@@ -165,6 +175,10 @@ class RedisCanonicalStore:
             raise CanonicalStoreUnavailable(f"canonical store: refused ({type(error).__name__})") from None
         except (RedisError, OSError, ValueError) as error:
             raise CanonicalStoreUnavailable(f"canonical store: no answer ({type(error).__name__})") from None
+
+
+def _strange(reply: object) -> CanonicalStoreUnavailable:
+    return CanonicalStoreUnavailable(f"canonical store: not a reply of Redis ({type(reply).__name__})")
 
 
 def _value(record: CanonicalRecord, text: str) -> bytes:

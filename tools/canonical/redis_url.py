@@ -54,6 +54,8 @@ def parse_redis_url(url: str) -> RedisAddress:
     """Read a URL. Raises RedisUrlError."""
     if len(url) > MAX_URL_CHARS or _UNPRINTABLE.search(url):
         raise RedisUrlError(f"at most {MAX_URL_CHARS} characters, no spaces or control characters")
+    if "#" in url:
+        raise RedisUrlError("'#' must be written %23")
     try:
         parts = urlsplit(url)
         port = parts.port
@@ -61,8 +63,6 @@ def parse_redis_url(url: str) -> RedisAddress:
         raise RedisUrlError("not a URL; host or port cannot be read") from None
     if parts.scheme not in SCHEMES:
         raise RedisUrlError(f"allowed schemes are {', '.join(SCHEMES)}")
-    if parts.fragment or "#" in url:
-        raise RedisUrlError("'#' must be written %23")
     host, path = _place(parts)
     options = _options(parts)
     username, password = unquote(parts.username or "") or None, unquote(parts.password or "") or None
