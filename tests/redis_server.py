@@ -13,7 +13,7 @@ import socket
 import subprocess
 import time
 import uuid
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -87,6 +87,10 @@ class Line:
     port: int = 0
     fault: Fault = ""
     delay: float = 0.0
+    once: bool = False
+    """True: the fault is over when it has struck."""
+    on_request: Callable[[], None] | None = None
+    """Called at each piece from the client, before it is passed on."""
     requests: list[bytes] = field(default_factory=list)
     replies: list[bytes] = field(default_factory=list)
     accepted: int = 0
@@ -127,22 +131,29 @@ class Line:
             self._tasks.discard(back)
 
     async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, seen: list[bytes]) -> None:
+        fault: Fault = ""
         with suppress(OSError):
             while data := await reader.read(65536):
                 seen.append(data)
-                is_request = seen is self.requests
+                fault = self._strikes(is_request=seen is self.requests)
                 await asyncio.sleep(self.delay)
-                if self.fault == ("swallow requests" if is_request else "swallow replies"):
+                if fault.startswith("swallow"):
                     continue
-                if self.fault == ("cut before request" if is_request else "cut before reply"):
-                    break
-                if self.fault == "cut reply" and not is_request:
-                    writer.write(data[: len(data) // 2])
+                if fault != "cut before request" and fault != "cut before reply":
+                    writer.write(data[: len(data) // 2] if fault else data)
                     await writer.drain()
+                if fault:
                     break
-                writer.write(data)
-                await writer.drain()
-        writer.transport.abort() if self.fault.startswith("cut before") else writer.close()
+        writer.transport.abort() if fault.startswith("cut before") else writer.close()
+
+    def _strikes(self, *, is_request: bool) -> Fault:
+        """Return the fault if it is one of this direction."""
+        if is_request and self.on_request is not None:
+            self.on_request()
+        fault = self.fault if self.fault and self.fault.endswith(("request", "requests")) is is_request else ""
+        if fault and self.once:
+            self.fault = ""
+        return fault
 
 
 @asynccontextmanager
