@@ -13,6 +13,7 @@ from graph.budget import BudgetLimits
 from graph.context import DiagnosisContext
 from service.models.recorded import PREFIX as RECORDED_PREFIX
 from service.store.engine import DatabaseUrlError, database_url, sqlite_url
+from tools.canonical.redis_url import parse_redis_url
 from tools.catalog import Catalog
 
 PREFIX = "SUPERBIZ_"
@@ -118,9 +119,9 @@ class Settings(BaseSettings):
 
     @field_validator("redis_url")
     @classmethod
-    def _redis_scheme(cls, value: SecretStr | None) -> SecretStr | None:
-        if value is not None and not value.get_secret_value().startswith(("redis://", "rediss://", "unix://")):
-            raise ValueError("allowed schemes are redis, rediss, unix")
+    def _known_redis(cls, value: SecretStr | None) -> SecretStr | None:
+        if value is not None:
+            parse_redis_url(value.get_secret_value())
         return value
 
     @model_validator(mode="after")
