@@ -1,9 +1,13 @@
 """A model that gives recorded answers, keyed by component and round: replay, and demonstrations without a network.
 
-The file: `{"answers": {"DIAGNOSIS_AGENT/1": {"tool_calls": [{"id", "name", "arguments"}]}, "DIAGNOSIS_AGENT/2": {"text":
-"…"}}, "default": {…}, "semantic_guard_is_lexical": false}`, all but `answers` optional. Instead of an answer a round may
-name a failure: `{"failure": "TIMEOUT"}`. `arguments` that are no object stand for arguments that did not parse. Optional:
-`usage` (`[input, output]`, default none used), `dropped_calls`, and `seconds`, how long the answer took.
+The file, of which all but `answers` is optional:
+
+    {"answers": {"DIAGNOSIS_AGENT/1": {"tool_calls": [{"id": "c1", "name": "query_logs", "arguments": {…}}]},
+                 "DIAGNOSIS_AGENT/2": {"text": "…"}, "SEMANTIC_GUARD/1": {"failure": "TIMEOUT"}},
+     "default": {…}, "semantic_guard_is_lexical": false}
+
+Arguments that are no object stand for arguments that did not parse. An answer may also tell `usage` (`[input, output]`,
+default none used), `dropped_calls`, and `seconds`, how long it took.
 """
 
 from __future__ import annotations
