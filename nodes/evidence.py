@@ -54,6 +54,9 @@ def _read(tool: EvidenceTool, entry: CompletedCall, record: CanonicalRecord) -> 
     try:
         control = tool.control(record.agent_result, record.scope)
         facts = tool.facts(record.scope, record.agent_result)
+        observation = tool.observe(entry.tool_call_id, record.scope, record.agent_result)
     except ObservationContractViolation:
         return bare
-    return IndexedRecord(entry.tool_call_id, entry.tool_name, tool.kind, record, facts, control)
+    return IndexedRecord(
+        entry.tool_call_id, entry.tool_name, tool.kind, record, facts, control, observation=observation
+    )

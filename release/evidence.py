@@ -15,8 +15,8 @@ from tools.evidence_tool import FactView
 class IndexedRecord:
     """One entry of the Run's index with what the canonical store and the tool said about it (R17, R64).
 
-    `record` is None when the store has none; `missing_code` then says why. `facts` and `control` are what the
-    tool reads in a READY record; `control` is None when it could not read it.
+    `record` is None when the store has none; `missing_code` then says why. `facts`, `control` and `observation` are
+    what the tool reads in a READY record; `control` is None when it could not read it.
     """
 
     tool_call_id: str
@@ -26,11 +26,15 @@ class IndexedRecord:
     facts: tuple[FactView, ...] = ()
     control: ControlView | None = None
     missing_code: LimitationCode | None = None
+    observation: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class EvidenceView:
-    """What the guards know of one call of the index (R89). `status` is None when the record is unavailable."""
+    """What the guards know of one call of the index (R89). `status` is None when the record is unavailable.
+
+    `agent_result` is what may be quoted; `observation` is the whitelisted part of it that a guard's model may see (R52).
+    """
 
     tool_call_id: str
     run_id: str
@@ -39,6 +43,7 @@ class EvidenceView:
     evidence_status: EvidenceStatus | None
     scope: Mapping[str, Any] = field(default_factory=dict)
     agent_result: Mapping[str, Any] = field(default_factory=dict)
+    observation: Mapping[str, Any] | None = None
 
     def is_legal(self, run_id: str) -> bool:
         """Say whether a statement of this Run may refer to the call at all (R89.1)."""
@@ -46,11 +51,18 @@ class EvidenceView:
         return ready and self.run_id == run_id
 
     @property
+    def shown(self) -> Mapping[str, Any]:
+        """The evidence as a model sees it, without what stands beside it anyway (R51, R90, R91)."""
+        source = self.agent_result if self.observation is None else self.observation
+        return {key: value for key, value in source.items() if key not in _BESIDE}
+
+    @property
     def found(self) -> bool:
         """True when the call returned something."""
         return self.evidence_status is EvidenceStatus.EVIDENCE_FOUND
 
 
+_BESIDE = frozenset({"tool_call_id", "scope", "evidence_status"})
 _MEANINGFUL = frozenset({EvidenceStatus.EVIDENCE_FOUND, EvidenceStatus.NO_EVIDENCE})
 
 
@@ -69,6 +81,7 @@ def evidence_view(entry: IndexedRecord) -> EvidenceView:
         evidence_status=record.evidence_status,
         scope=record.scope.normalized,
         agent_result=record.agent_result or {},
+        observation=entry.observation,
     )
 
 

@@ -22,7 +22,7 @@ def guard_input(head: Mapping[str, Any], views: Sequence[EvidenceView], draft: D
     """
     budget = max_bytes - size({**head, "observations": [], "observations_left_out": len(views)})
     shown: list[dict[str, Any]] = []
-    waiting = sorted(views, key=lambda view: size(view.agent_result))
+    waiting = sorted(views, key=lambda view: size(view.shown))
     for at, view in enumerate(waiting):
         share = budget // (len(waiting) - at)
         if share < _MIN_SHARE:
@@ -54,7 +54,7 @@ def _observation(view: EvidenceView, share: int, wanted: Sequence[str]) -> dict[
         "shortened_for_review": True,
         "result": None,
     }
-    result, cut = fit_json(_told(view.agent_result), max(share - size(fixed) - 1, 16), wanted)
+    result, cut = fit_json(_told(view.shown), max(share - size(fixed) - 1, 16), wanted)
     return {**fixed, "shortened_for_review": cut or scope_cut, "result": result}
 
 
