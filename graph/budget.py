@@ -2,35 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Self
-
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from graph.contract import BudgetDimension, GraphModel
-
-
-class BudgetLimits(GraphModel):
-    """Totals of one Run and, inside them, what only the guards may use (R117). Seconds, tokens, bytes, calls."""
-
-    model_calls: int = Field(default=24, ge=1, le=1000)
-    tool_calls: int = Field(default=16, ge=0, le=1000)
-    tokens: int = Field(default=400_000, ge=1)
-    observation_bytes: int = Field(default=128 * 1024, ge=1)
-    wall_seconds: float = Field(default=240.0, gt=0)
-    reserve_model_calls: int = Field(default=3, ge=0)
-    reserve_tokens: int = Field(default=60_000, ge=0)
-    reserve_seconds: float = Field(default=45.0, ge=0)
-
-    @model_validator(mode="after")
-    def _reserve_fits(self) -> Self:
-        for reserve, total in (
-            ("reserve_model_calls", "model_calls"),
-            ("reserve_tokens", "tokens"),
-            ("reserve_seconds", "wall_seconds"),
-        ):
-            if getattr(self, reserve) >= getattr(self, total):
-                raise ValueError(f"{reserve} must be smaller than {total}")
-        return self
+from graph.contract import BudgetLimits as BudgetLimits
 
 
 class RunBudget(GraphModel):

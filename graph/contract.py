@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Any
+from typing import Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 
 class GraphModel(BaseModel):
@@ -103,6 +103,30 @@ class BudgetDimension(StrEnum):
     TOKENS = "TOKENS"
     OBSERVATION_BYTES = "OBSERVATION_BYTES"
     WALL_TIME = "WALL_TIME"
+
+
+class BudgetLimits(GraphModel):
+    """Totals of one Run and, inside them, what only the guards may use (R117). Seconds, tokens, bytes, calls."""
+
+    model_calls: int = Field(default=24, ge=1, le=1000)
+    tool_calls: int = Field(default=16, ge=0, le=1000)
+    tokens: int = Field(default=400_000, ge=1)
+    observation_bytes: int = Field(default=128 * 1024, ge=1)
+    wall_seconds: float = Field(default=240.0, gt=0)
+    reserve_model_calls: int = Field(default=3, ge=0)
+    reserve_tokens: int = Field(default=60_000, ge=0)
+    reserve_seconds: float = Field(default=45.0, ge=0)
+
+    @model_validator(mode="after")
+    def _reserve_fits(self) -> Self:
+        for reserve, total in (
+            ("reserve_model_calls", "model_calls"),
+            ("reserve_tokens", "tokens"),
+            ("reserve_seconds", "wall_seconds"),
+        ):
+            if getattr(self, reserve) >= getattr(self, total):
+                raise ValueError(f"{reserve} must be smaller than {total}")
+        return self
 
 
 class TraceEventType(StrEnum):

@@ -7,8 +7,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from graph.budget import BudgetLimits
-from graph.contract import BudgetDimension, RequestErrorCode, ViolationType
+from graph.contract import BudgetDimension, BudgetLimits, RequestErrorCode, ViolationType
 from tools.contract import InformationGain, InvalidInput, Scope
 
 

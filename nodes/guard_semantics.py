@@ -32,7 +32,7 @@ async def guard_semantics(state: DiagnosisState, run: NodeRun) -> NodeResult:
 async def _judged(
     state: DiagnosisState, run: NodeRun, guard: GuardRecord, draft: DiagnosisDraft, evidence: dict[str, EvidenceView]
 ) -> NodeResult:
-    data = semantic_input(draft, evidence)
+    data = semantic_input(state["query"], draft, evidence)
     task = ModelTask(
         Component.SEMANTIC_GUARD,
         [SystemMessage(content=prompt("semantic_guard", run.run.language)), HumanMessage(content=data)],

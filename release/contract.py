@@ -19,25 +19,18 @@ from tools.contract import EvidenceStatus, RelevanceLevel, ToolCallId
 
 MAX_DRAFT_BYTES = 32 * 1024
 """UTF-8 bytes of a final model text (R79)."""
-
 MAX_CHECKED = 20
 """Checked scopes of one snapshot (R66)."""
-
 MAX_FACTS = 10
 """Observed facts of one snapshot (R66)."""
-
 MAX_DOCUMENTS = 20
 """Documents of one snapshot, by metadata only (R68)."""
-
 MAX_EXCERPT_CHARS = 300
 """Characters of one fact's excerpt (R66)."""
-
 MAX_PREVIOUS_TURN_BYTES = 2 * 1024
 """UTF-8 bytes of the previous turn as prompts see it (R99)."""
-
 MAX_GUARD_INPUT_BYTES = 40 * 1024
-"""UTF-8 bytes one guard call may be shown (R117): a whole draft (32 KiB) and at least 8 KiB of evidence. Three such
-calls stay within the guards' reserve of 60,000 tokens, at the 2.5 bytes a token that dense log text comes to."""
+"""UTF-8 bytes one guard call may be shown (R117): a whole draft and 8 KiB of evidence; three fit the reserve of tokens."""
 
 
 class ReleaseModel(BaseModel):
@@ -133,9 +126,7 @@ class DraftLimitations(StrictModel):
 class DiagnosisDraft(StrictModel):
     """The model's final answer; `conclusion: null` is a legal end (R73)."""
 
-    conclusion: Conclusion | None = Field(
-        description="null when the evidence carries no root cause; null is a legal end."
-    )
+    conclusion: Conclusion | None = Field(description="null when the evidence carries no root cause: a legal end.")
     analyses: list[Analysis] = Field(max_length=12, description="May be empty.")
     limitations: DraftLimitations
 

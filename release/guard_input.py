@@ -51,11 +51,18 @@ def _observation(view: EvidenceView, share: int, wanted: Sequence[str]) -> dict[
         "results": view.kind.value,
         "evidence_status": view.evidence_status.value if view.evidence_status else None,
         "scope": scope,
-        "truncated": True,
+        "shortened_for_review": True,
         "result": None,
     }
-    result, cut = fit_json(dict(view.agent_result), max(share - size(fixed) - 1, 16), wanted)
-    return {**fixed, "truncated": cut or scope_cut, "result": result}
+    result, cut = fit_json(_told(view.agent_result), max(share - size(fixed) - 1, 16), wanted)
+    return {**fixed, "shortened_for_review": cut or scope_cut, "result": result}
+
+
+def _told(value: Any) -> Any:
+    """Leave out fields that say nothing: a reviewer has better use for the bytes."""
+    if isinstance(value, Mapping):
+        return {key: _told(each) for key, each in value.items() if each is not None}
+    return [_told(each) for each in value] if isinstance(value, list | tuple) else value
 
 
 def _wanted(analyses: Iterable[Analysis], view: EvidenceView) -> list[str]:

@@ -50,7 +50,7 @@ def repair_input(
     """Return the data block of the repair call: the draft, its violations and the legal references (R90).
 
     JSON `{"draft", "violations": [{"code", "analysis_id"}], "observations": [{"tool_call_id", "results",
-    "evidence_status", "scope", "truncated", "result"}]}` of at most `max_bytes` UTF-8 bytes.
+    "evidence_status", "scope", "shortened_for_review", "result"}]}` of at most `max_bytes` UTF-8 bytes.
     """
     head = {
         "draft": draft.model_dump(mode="json"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from release.bounding import cut_text
 from release.contract import (
     MAX_GUARD_INPUT_BYTES,
     Analysis,
@@ -16,17 +17,21 @@ from release.guard_input import cited_views, guard_input
 from release.lexical import lexically_contained, tokens_contained
 from release.strict_json import parse_strict
 
+MAX_QUESTION_CHARS = 1_000
 MAX_JUDGEMENT_BYTES = 4 * 1024
 """UTF-8 bytes of a judgement; twelve analysis ids need a few hundred."""
 
 
-def semantic_input(draft: DiagnosisDraft, evidence: Evidence, max_bytes: int = MAX_GUARD_INPUT_BYTES) -> str:
-    """Return the data block of a semantic guard call: statements and the observations they cite (R91).
+def semantic_input(
+    question: str, draft: DiagnosisDraft, evidence: Evidence, max_bytes: int = MAX_GUARD_INPUT_BYTES
+) -> str:
+    """Return the data block of a semantic guard call: question, statements and the observations they cite (R91).
 
-    JSON `{"conclusion", "analyses", "observations": [{"tool_call_id", "results", "evidence_status", "scope",
-    "truncated", "result"}]}` of at most `max_bytes` UTF-8 bytes; limitations are not judged and not shown.
+    JSON `{"question", "conclusion", "analyses", "observations": [{"tool_call_id", "results", "evidence_status", "scope",
+    "shortened_for_review", "result"}]}` of at most `max_bytes` UTF-8 bytes; limitations are not judged and not shown.
     """
-    head = draft.model_dump(mode="json", include={"conclusion", "analyses"})
+    head = {"question": cut_text(question, MAX_QUESTION_CHARS)}
+    head |= draft.model_dump(mode="json", include={"conclusion", "analyses"})
     return guard_input(head, cited_views(draft, evidence), draft, max_bytes)
 
 

@@ -11,7 +11,6 @@ import contextlib
 import logging
 import uuid
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 from langchain_core.runnables import RunnableConfig
@@ -27,6 +26,7 @@ from nodes.ports import JournalBatch, RunEnd, RunRecord
 from nodes.start_run import checked_question
 from release.contract import ReleaseOutcome
 from service.app import App
+from service.contract import DiagnosisReport, StepView
 from service.store.status import TERMINAL, public_status
 
 logger = logging.getLogger("superbiz.diagnosis")
@@ -38,45 +38,7 @@ GRACE_SECONDS = 20.0
 LIVE = frozenset({RunState.CREATED, RunState.RUNNING, RunState.CANCEL_REQUESTED})
 
 
-@dataclass(frozen=True, slots=True)
-class StepView:
-    """What one node has just decided. `step_no` counts from 1."""
-
-    run_id: str
-    node: str
-    step: str
-    step_no: int
-
-
 OnStep = Callable[[StepView], None]
-
-
-@dataclass(frozen=True, slots=True)
-class DiagnosisReport:
-    """The end of a Run. `operator` is for operators only (R55): internal_state, stop_reason, error_code, usage."""
-
-    run_id: str | None
-    status: str
-    release_outcome: str
-    published_result: Mapping[str, Any] | None
-    fallback: Mapping[str, Any] | None
-    operator: Mapping[str, Any] = field(default_factory=dict)
-
-    def as_json(self) -> dict[str, Any]:
-        """JSON data with exactly these keys."""
-        return {
-            "run_id": self.run_id,
-            "status": self.status,
-            "release_outcome": self.release_outcome,
-            "published_result": dict(self.published_result) if self.published_result else None,
-            "fallback": dict(self.fallback) if self.fallback else None,
-            "operator": dict(self.operator),
-        }
-
-    @property
-    def published(self) -> bool:
-        """True when a conclusion or a fallback left the Run."""
-        return self.published_result is not None or self.fallback is not None
 
 
 def report_of(record: RunRecord) -> DiagnosisReport:
@@ -85,8 +47,8 @@ def report_of(record: RunRecord) -> DiagnosisReport:
         run_id=record.run_id,
         status=public_status(record.internal_state, record.release_outcome).value,
         release_outcome=record.release_outcome.value,
-        published_result=record.published_result,
-        fallback=record.fallback,
+        published_result=dict(record.published_result) if record.published_result else None,
+        fallback=dict(record.fallback) if record.fallback else None,
         operator={
             "internal_state": record.internal_state.value,
             "stop_reason": record.stop_reason,
@@ -164,7 +126,9 @@ class Execution:
             "error_code": INTERNAL_ERROR,
             "usage": {},
         }
-        return DiagnosisReport(self._run_id, "FAILED", ReleaseOutcome.NONE.value, None, None, operator)
+        return DiagnosisReport(
+            run_id=self._run_id, status="FAILED", release_outcome=ReleaseOutcome.NONE.value, operator=operator
+        )
 
     async def _stream(self, graph_input: DiagnosisInput | None) -> None:
         stream = self._app.graph.astream(
@@ -186,7 +150,8 @@ class Execution:
         if self._on_step is None or self._run_id is None or "position" not in values:
             return
         try:
-            self._on_step(StepView(self._run_id, node, str(values["step"]), int(values["position"]["step"])))
+            step_no = int(values["position"]["step"])
+            self._on_step(StepView(run_id=self._run_id, node=node, step=str(values["step"]), step_no=step_no))
         except Exception as error:
             # Whoever watched is gone; the run is not.
             logger.warning("a step could not be shown: %s", type(error).__name__)

@@ -1,4 +1,7 @@
-"""Databases for store tests: SQLite files always, PostgreSQL where SUPERBIZ_TEST_POSTGRES names one."""
+"""Databases for store tests: SQLite files, and PostgreSQL found by SUPERBIZ_TEST_POSTGRES, default a loopback server.
+
+There a database of this test process' own is made, so that workers do not disturb each other.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +10,21 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import pytest
 from sqlalchemy import text
-from sqlalchemy.ext.asyncio import AsyncEngine
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import OperationalError
+from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+from sqlalchemy.pool import NullPool
 
 from graph.contract import RunState
 from nodes.ports import RunRecord
 from service.store.engine import open_database, sqlite_url
 
-KINDS = ["sqlite", *(["postgres"] if os.environ.get("SUPERBIZ_TEST_POSTGRES") else [])]
+KINDS = ["sqlite", "postgres"]
+SERVER = make_url(os.environ.get("SUPERBIZ_TEST_POSTGRES", "postgresql+psycopg://postgres@127.0.0.1:5432/postgres"))
+OWN = f"superbiz_test_{os.environ.get('PYTEST_XDIST_WORKER', 'main')}"
+CONNECT_SECONDS = 3
 
 
 @asynccontextmanager
@@ -23,7 +33,8 @@ async def database(kind: str, folder: Path) -> AsyncIterator[AsyncEngine]:
     if kind == "sqlite":
         engine = await open_database(sqlite_url(folder / "runs.db"))
     else:
-        engine = await open_database(os.environ["SUPERBIZ_TEST_POSTGRES"])
+        await _own_database()
+        engine = await open_database(SERVER.set(database=OWN).render_as_string(hide_password=False))
         async with engine.begin() as connection:
             for table in (
                 "diagnosis_run",
@@ -39,6 +50,21 @@ async def database(kind: str, folder: Path) -> AsyncIterator[AsyncEngine]:
         yield engine
     finally:
         await engine.dispose()
+
+
+async def _own_database() -> None:
+    server = create_async_engine(
+        SERVER, isolation_level="AUTOCOMMIT", connect_args={"connect_timeout": CONNECT_SECONDS}, poolclass=NullPool
+    )
+    try:
+        async with server.connect() as connection:
+            made = text("SELECT 1 FROM pg_database WHERE datname = :name")
+            if (await connection.execute(made, {"name": OWN})).first() is None:
+                await connection.execute(text(f"CREATE DATABASE {OWN}"))
+    except OperationalError:
+        pytest.skip("no PostgreSQL server: set SUPERBIZ_TEST_POSTGRES")
+    finally:
+        await server.dispose()
 
 
 def a_run(run_id: str = "run-1", **changes: object) -> RunRecord:

@@ -63,14 +63,11 @@ class InformationGain(StrEnum):
 
 
 class PreviousObservation(BaseModel):
-    """Your verdict on the latest result that has not been evaluated yet.
-
-    Shared by all three envelopes (R20). Validated strictly: no coercion (R23).
-    """
+    """The model's verdict on the pending result, shared by all envelopes (R20); validated strictly, no coercion (R23)."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
-    tool_call_id: str = Field(description="The tool_call_id of the latest result with evidence_status EVIDENCE_FOUND.")
+    tool_call_id: str = Field(description="The tool_call_id of the latest result.")
     information_gain: InformationGain = Field(
         description=(
             "GAINED: that result holds new verifiable facts that confirm, exclude or narrow a hypothesis. "

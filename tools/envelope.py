@@ -19,8 +19,8 @@ class AgentToolCall(BaseModel):
     previous_observation: PreviousObservation | None = Field(
         default=None,
         description=(
-            "Your verdict on the latest tool result. Required whenever that result had evidence_status EVIDENCE_FOUND; "
-            "leave it out on the first call and after NO_EVIDENCE, ERROR or an error_code answer."
+            "Your verdict on the latest result. Required when that result has evidence_status EVIDENCE_FOUND and was not "
+            "judged yet; leave it out in the first call and after any other answer."
         ),
     )
 

@@ -11,7 +11,7 @@ from service.cli.options import CatalogOption, JsonOption, LanguageOption, setti
 
 if TYPE_CHECKING:
     from service.app import App
-    from service.diagnosis import DiagnosisReport, StepView
+    from service.contract import DiagnosisReport, StepView
     from service.settings import Settings
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from service.cli.texts import texts
-from service.diagnosis import DiagnosisReport
+from service.contract import DiagnosisReport
 
 MAX_SCOPE_CHARS = 160
 

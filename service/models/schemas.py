@@ -24,13 +24,13 @@ _STRICT_REFUSES = frozenset(
 _SECTION = {
     "zh": (
         "## 输出格式\n最终回答只能是一个 JSON 对象：前后没有任何其他文字，不用 Markdown 代码块，不加注释，"
-        "没有重复的键，没有下面未列出的键。不符合的回答会被整体丢弃。需要查询时只发起调用，不写文字。"
+        "没有重复的键，没有下面未列出的键。不符合的回答会被整体丢弃。"
         "它必须符合这个 JSON Schema：\n"
     ),
     "en": (
         "## Output format\nThe final answer is exactly one JSON object: no text before or after it, no code fence, no "
         "comments, no duplicate keys, no keys beyond those listed. An answer that does not fit is discarded as a whole. "
-        "When a query is needed, make the call and write no text. The JSON Schema:\n"
+        "The JSON Schema:\n"
     ),
 }
 

@@ -46,13 +46,17 @@ FALLBACK = {
 }
 
 
-def text_of(report: DiagnosisReport, language: str, **options: Any) -> str:
-    return "\n".join(line.text for line in report_lines(report, "why?", CALLS, language, **options))
+def made_of(*values: Any) -> DiagnosisReport:
+    return DiagnosisReport(**dict(zip(DiagnosisReport.model_fields, values, strict=True)))
+
+
+def text_of(made: DiagnosisReport, language: str, **options: Any) -> str:
+    return "\n".join(line.text for line in report_lines(made, "why?", CALLS, language, **options))
 
 
 @pytest.mark.parametrize("language", ["zh", "en"])
 def test_a_conclusion_shows_its_citations_and_its_limits(language: str) -> None:
-    text = text_of(DiagnosisReport("r", "SUCCESS", "CONCLUSION", PUBLISHED, None, OPERATOR), language, offline=True)
+    text = text_of(made_of("r", "SUCCESS", "CONCLUSION", PUBLISHED, None, OPERATOR), language, offline=True)
     word = TEXTS[language]
     assert "[query_logs c1] [query_mysql c2]" in text
     for expected in (
@@ -71,14 +75,14 @@ def test_a_conclusion_shows_its_citations_and_its_limits(language: str) -> None:
 
 
 def test_r55_what_is_the_operators_stays_on_the_operators_line() -> None:
-    report = DiagnosisReport("r", "SUCCESS", "FALLBACK", None, FALLBACK, OPERATOR)
+    report = made_of("r", "SUCCESS", "FALLBACK", None, FALLBACK, OPERATOR)
     lines = text_of(report, "en").splitlines()
     assert [line for line in lines if "INFORMATION_SATURATED" in line] == [lines[-1]]
     assert not any("tokens" in line for line in lines[:-1])
 
 
 def test_a_fallback_shows_facts_and_process() -> None:
-    text = text_of(DiagnosisReport("r", "SUCCESS", "FALLBACK", None, FALLBACK, OPERATOR), "en")
+    text = text_of(made_of("r", "SUCCESS", "FALLBACK", None, FALLBACK, OPERATOR), "en")
     for expected in (
         "INSUFFICIENT_EVIDENCE: sum",
         "f1 [query_logs c1]",
@@ -91,10 +95,10 @@ def test_a_fallback_shows_facts_and_process() -> None:
 
 def test_no_result_says_so() -> None:
     operator = {"internal_state": "FAILED", "error_code": "INTERNAL_ERROR", "stop_reason": None, "usage": {}}
-    text = text_of(DiagnosisReport(None, "FAILED", "NONE", None, None, operator), "en")
+    text = text_of(made_of(None, "FAILED", "NONE", None, None, operator), "en")
     assert TEXTS["en"]["failed"] in text
     assert "error INTERNAL_ERROR" in text
-    cancelled = DiagnosisReport("r", "CANCELLED", "NONE", None, None, {**operator, "internal_state": "CANCELLED"})
+    cancelled = made_of("r", "CANCELLED", "NONE", None, None, {**operator, "internal_state": "CANCELLED"})
     assert TEXTS["en"]["cancelled"] in text_of(cancelled, "en")
 
 

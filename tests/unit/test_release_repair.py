@@ -191,7 +191,7 @@ def test_r117_guard_input_is_bounded_and_keeps_what_is_quoted(calls: int) -> Non
     assert len(shown["observations"]) + shown.get("observations_left_out", 0) == calls
     for at in range(min(calls, 12) if calls <= 16 else 0):
         assert f"needle{at}end" in json.dumps(shown["observations"][at])
-        assert shown["observations"][at]["truncated"] is (calls > 1)
+        assert shown["observations"][at]["shortened_for_review"] is (calls > 1)
 
 
 def test_r117_the_largest_legal_draft_still_fits() -> None:

@@ -21,8 +21,8 @@ DRAFT = draft(observation(1, "128 errors", "log-1"), observation(2, "`支付失�
 
 
 def test_r91_input_shows_statements_and_cited_observations_only() -> None:
-    shown = json.loads(semantic_input(DRAFT, EVIDENCE))
-    assert set(shown) == {"conclusion", "analyses", "observations"}
+    shown = json.loads(semantic_input("why?", DRAFT, EVIDENCE))
+    assert set(shown) == {"question", "conclusion", "analyses", "observations"}
     assert [each["tool_call_id"] for each in shown["observations"]] == ["log-1", "db-1"]
     assert shown["observations"][1]["result"]["rows"][1] == ["支付失败", 0.25]
     assert shown["observations"][1]["scope"]["datasource"] == "orders"
@@ -32,16 +32,16 @@ def test_r91_input_shows_statements_and_cited_observations_only() -> None:
 def test_r91_input_fits_what_it_is_given(room: int) -> None:
     big = {"events": [{"message": "超时" * 200} for _ in range(50)]}
     evidence = views(logs(result=big), rows(result=big))
-    assert len(semantic_input(DRAFT, evidence, room).encode()) <= room
+    assert len(semantic_input("why?", DRAFT, evidence, room).encode()) <= room
 
 
 def test_r117_no_call_takes_more_than_its_share() -> None:
     calls = [f"call-{at}-".ljust(128, "x") for at in range(6)]
     evidence = views(*(logs(call, result={"n": 10**900, "events": ["超时" * 300]}) for call in calls))
     made = draft(observation(1, "x", *calls), conclusion="y")
-    smallest = len(semantic_input(made, {}).encode()) + 40
+    smallest = len(semantic_input("why?", made, {}).encode()) + 40
     for room in range(smallest, smallest + 3000, 37):
-        text = semantic_input(made, evidence, room)
+        text = semantic_input("why?", made, evidence, room)
         assert len(text.encode()) <= room
         shown = json.loads(text)
         assert len(shown["observations"]) + shown.get("observations_left_out", 0) == 6
