@@ -5,14 +5,14 @@ from __future__ import annotations
 from graph.contract import TraceEventType
 from graph.state import DiagnosisState, load_tracker
 from nodes.events import event
-from nodes.evidence import indexed_records
-from nodes.guarding import cancelled, guard_update, load_draft, load_guard
+from nodes.evidence import guarded_evidence
+from nodes.guarding import GuardRecord, cancelled, guard_update, load_draft, load_guard
 from nodes.node_run import NodeResult, NodeRun
 from release.contract import GuardOutcome, ReleaseStage
 from release.decision import next_stage
-from release.evidence import evidence_views
 from release.evidence_guard import check_evidence
 from release.repair import repairable
+from tools.canonical.store import CanonicalStoreUnavailable
 
 
 async def guard_evidence(state: DiagnosisState, run: NodeRun) -> NodeResult:
@@ -22,7 +22,10 @@ async def guard_evidence(state: DiagnosisState, run: NodeRun) -> NodeResult:
         stopped = guard.model_copy(update={"next": ReleaseStage.RELEASE})
         return NodeResult(guard_update(stopped), "No guard runs: the run is over.")
     draft, run_id = load_draft(state), run.run.run_id
-    evidence = evidence_views(await indexed_records(run, load_tracker(state)))
+    try:
+        evidence = await guarded_evidence(run, load_tracker(state))
+    except CanonicalStoreUnavailable:
+        return _unavailable(guard)
     violations = check_evidence(draft, run_id, evidence)
     stage = next_stage(
         draft,
@@ -37,3 +40,9 @@ async def guard_evidence(state: DiagnosisState, run: NodeRun) -> NodeResult:
     step = f"The evidence does not carry the draft: {', '.join(codes)}." if codes else "The evidence carries the draft."
     audit = event(TraceEventType.EVIDENCE_GUARD, violations=codes, passed=not violations)
     return NodeResult(guard_update(after), step, [audit])
+
+
+def _unavailable(guard: GuardRecord) -> NodeResult:
+    changes = {"next": ReleaseStage.RELEASE, "evidence": GuardOutcome.TECHNICAL_FAILURE}
+    audit = event(TraceEventType.EVIDENCE_GUARD, passed=False)
+    return NodeResult(guard_update(guard.model_copy(update=changes)), "The evidence could not be read.", [audit])

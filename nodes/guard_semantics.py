@@ -7,14 +7,15 @@ from langchain_core.messages import HumanMessage, SystemMessage
 from graph.contract import Component, TraceEventType
 from graph.state import DiagnosisState, load_budget, load_ledger, load_tracker
 from nodes.events import event
-from nodes.evidence import indexed_records
+from nodes.evidence import guarded_evidence
 from nodes.guarding import GuardRecord, cancelled, guard_update, load_draft, load_guard
 from nodes.model_calls import ModelTask, call_model
 from nodes.node_run import NodeResult, NodeRun
 from nodes.prompts import prompt
 from release.contract import DiagnosisDraft, GuardOutcome, ReleaseStage, SemanticJudgement, SemanticVerdict
-from release.evidence import EvidenceView, evidence_views
+from release.evidence import EvidenceView
 from release.semantic_guard import lexical_verdict, parse_judgement, semantic_input
+from tools.canonical.store import CanonicalStoreUnavailable
 
 
 async def guard_semantics(state: DiagnosisState, run: NodeRun) -> NodeResult:
@@ -22,9 +23,12 @@ async def guard_semantics(state: DiagnosisState, run: NodeRun) -> NodeResult:
     guard = load_guard(state).model_copy(update={"next": ReleaseStage.RELEASE})
     if cancelled(run):
         return NodeResult(guard_update(guard), "No guard runs: the run is over.")
-    draft = load_draft(state)
-    evidence = evidence_views(await indexed_records(run, load_tracker(state)))
-    if run.model().semantic_guard_is_lexical:
+    draft, lexical = load_draft(state), run.model().semantic_guard_is_lexical
+    try:
+        evidence = await guarded_evidence(run, load_tracker(state))
+    except CanonicalStoreUnavailable:
+        return _unavailable(guard, lexical)
+    if lexical:
         return _lexical(guard, lexical_verdict(draft, evidence))
     return await _judged(state, run, guard, draft, evidence)
 
@@ -53,6 +57,12 @@ def _lexical(guard: GuardRecord, judgement: SemanticJudgement) -> NodeResult:
     audit = event(TraceEventType.SEMANTIC_GUARD, verdict=_name(judgement), attempt=1, lexical=True)
     after = guard.model_copy(update={"semantics": _outcome(judgement)})
     return NodeResult(guard_update(after), f"Semantic guard by lexical containment: {_name(judgement)}.", [audit])
+
+
+def _unavailable(guard: GuardRecord, lexical: bool) -> NodeResult:
+    audit = event(TraceEventType.SEMANTIC_GUARD, verdict=_name(None), lexical=lexical)
+    after = guard.model_copy(update={"semantics": _outcome(None)})
+    return NodeResult(guard_update(after), "The evidence could not be read.", [audit])
 
 
 def _outcome(judgement: SemanticJudgement | None) -> GuardOutcome:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from dataclasses import replace
 from typing import Any
 
@@ -51,7 +52,7 @@ async def _turn(state: DiagnosisState, run: NodeRun, turn: int) -> NodeResult:
         return _late(base, outcome)
     if outcome.reply is None:
         return _without_reply(base, outcome, tracker)
-    return _with_reply(state, base, outcome, outcome.reply, turn)
+    return _with_reply(state, base, outcome, outcome.reply, turn, run.resources.tools)
 
 
 def _conversation(state: DiagnosisState, run: NodeRun) -> list[BaseMessage]:
@@ -73,7 +74,8 @@ def _late(base: dict[str, Any], outcome: ModelCallOutcome) -> NodeResult:
 
 
 def _without_reply(base: dict[str, Any], outcome: ModelCallOutcome, tracker: DiagnosisProgressTracker) -> NodeResult:
-    if outcome.crossed is not None:
+    # A call that failed stays a fault, also where the budget forbids its second attempt (R60).
+    if outcome.crossed is not None and outcome.failure is None:
         stopped = tracker.stopped(DiagnosisStopReason.BUDGET_LIMIT_REACHED)
         end = CollectionEnd(cause=EndCause.BUDGET, dimension=outcome.crossed)
         update = _ended(base, end) | tracker_update(tracker, stopped)
@@ -88,7 +90,12 @@ def _without_reply(base: dict[str, Any], outcome: ModelCallOutcome, tracker: Dia
 
 
 def _with_reply(
-    state: DiagnosisState, base: dict[str, Any], outcome: ModelCallOutcome, reply: ModelReply, turn: int
+    state: DiagnosisState,
+    base: dict[str, Any],
+    outcome: ModelCallOutcome,
+    reply: ModelReply,
+    turn: int,
+    known_tools: Collection[str],
 ) -> NodeResult:
     tokens = reply.usage.total_tokens if reply.usage else None
     if reply.calls:
@@ -97,7 +104,7 @@ def _with_reply(
         if problem:
             update, step = _output_failed(base, AgentOutputFailure.INVALID_TOOL_CALL_ID, 0)
         else:
-            update, step = _requested(base, reply, turn)
+            update, step = _requested(base, reply, turn, known_tools)
     else:
         ids = ()
         update, step = _final_text(base, reply, turn)
@@ -106,9 +113,11 @@ def _with_reply(
     return NodeResult(update, step, outcome.events, [row], outcome.archive)
 
 
-def _requested(base: dict[str, Any], reply: ModelReply, turn: int) -> tuple[dict[str, Any], str]:
+def _requested(
+    base: dict[str, Any], reply: ModelReply, turn: int, known_tools: Collection[str]
+) -> tuple[dict[str, Any], str]:
     sent = {call["id"]: call["args"] for call in reply.message.tool_calls}
-    calls = [_requested_call(call, sent) for call in reply.calls]
+    calls = [_requested_call(call, sent, known_tools) for call in reply.calls]
     update = {
         **base,
         "messages": [_with_id(reply.message, turn)],
@@ -118,8 +127,9 @@ def _requested(base: dict[str, Any], reply: ModelReply, turn: int) -> tuple[dict
     return update, f"The model asked for {len(calls)} tool call{'s' * (len(calls) > 1)}: {names}."
 
 
-def _requested_call(call: AskedCall, sent: dict[str | None, Any]) -> dict[str, Any]:
-    requested: dict[str, Any] = {"tool_call_id": call.tool_call_id, "tool_name": _safe_name(call.tool_name)}
+def _requested_call(call: AskedCall, sent: dict[str | None, Any], known_tools: Collection[str]) -> dict[str, Any]:
+    name = _safe_name(call.tool_name, known_tools)
+    requested: dict[str, Any] = {"tool_call_id": call.tool_call_id, "tool_name": name}
     # The message holds the arguments already; they are kept apart only where the adapter read them otherwise.
     if call.arguments != sent.get(call.tool_call_id):
         requested["arguments"] = call.arguments
@@ -157,8 +167,12 @@ def _known_ids(messages: list[BaseMessage]) -> set[str]:
     }
 
 
-def _safe_name(name: str) -> str:
-    return _UNSAFE_NAME.sub("_", name)[:MAX_NAME_CHARS] or "_"
+def _safe_name(name: str, known_tools: Collection[str]) -> str:
+    if name in known_tools:
+        return name
+    safe = _UNSAFE_NAME.sub("_", name)[:MAX_NAME_CHARS] or "_"
+    # What is no tool's name must not become one by being cleaned (R28).
+    return "_" if safe in known_tools else safe
 
 
 def _with_id(message: AIMessage, turn: int) -> AIMessage:

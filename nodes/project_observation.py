@@ -16,6 +16,7 @@ from nodes.node_run import NodeResult, NodeRun
 from nodes.progress_rules import judge_result
 from tools.canonical.store import CanonicalStoreUnavailable, canonical_key
 from tools.contract import (
+    MAX_OBSERVATION_BYTES,
     CanonicalRecord,
     ControlView,
     EvidenceStatus,
@@ -46,7 +47,7 @@ async def project_observation(state: DiagnosisState, run: NodeRun) -> NodeResult
         return _error(state, before, indexed, call, record, run)
     try:
         control = tool.control(record.agent_result, record.scope)
-        observation = tool.observe(call.tool_call_id, record.scope, record.agent_result)
+        observation = _observation(tool, call, record, record.agent_result)
     except ObservationContractViolation:
         rejected = record.model_copy(
             update={
@@ -56,9 +57,29 @@ async def project_observation(state: DiagnosisState, run: NodeRun) -> NodeResult
                 "agent_result": None,
             }
         )
-        await run.resources.canonical.reject(rejected)
+        try:
+            await run.resources.canonical.reject(rejected)
+        except CanonicalStoreUnavailable:
+            return _unavailable(before, call, run)
         return _violated(before, indexed, call, rejected)
     return _projected(state, run, tool, before, completed, call, control, observation)
+
+
+def _observation(
+    tool: EvidenceTool, call: CallInHand, record: CanonicalRecord, agent_result: dict[str, Any]
+) -> dict[str, Any]:
+    observation = tool.observe(call.tool_call_id, record.scope, agent_result)
+    try:
+        size = _size(observation)
+    except (ValueError, TypeError):  # no JSON, or text that no provider and no checkpoint takes
+        raise ObservationContractViolation from None
+    if size > MAX_OBSERVATION_BYTES:
+        raise ObservationContractViolation
+    return observation
+
+
+def _size(observation: dict[str, Any]) -> int:
+    return len(json.dumps(observation, ensure_ascii=False, separators=(",", ":")).encode())
 
 
 def _projected(
@@ -90,8 +111,7 @@ def _answered(
     events: list[TraceEvent],
     step: str,
 ) -> NodeResult:
-    size = len(json.dumps(observation, ensure_ascii=False, separators=(",", ":")).encode())
-    budget = budget_update(load_budget(state).with_observation(size))
+    budget = budget_update(load_budget(state).with_observation(_size(observation)))
     if after.saturated:
         prepared = call.model_copy(update={"observation": observation})
         update = {"call": prepared.model_dump(mode="json"), **budget, **tracker_update(before, after)}
@@ -126,18 +146,32 @@ def _violated(
 
 
 def _unavailable(before: DiagnosisProgressTracker, call: CallInHand, run: NodeRun) -> NodeResult:
-    # The result is gone between two steps: answered like an ERROR, nothing is made up (R65).
+    # The result is gone between two steps: answered like an ERROR, nothing is made up; the call ended, so it is
+    # indexed and its record's absence becomes a limitation (R17, R65).
+    gone = CompletedCall(
+        tool_call_id=call.tool_call_id,
+        tool_name=call.tool_name,
+        canonical_key=canonical_key(run.run.run_id, call.tool_call_id),
+    )
     ended = CollectionEnd(cause=EndCause.FAULT, fault="CANONICAL_STORE")
     rejection = Rejection(error_code=RequestErrorCode.OBSERVATION_CONTRACT_VIOLATION)
-    update = {"ended": ended.model_dump(mode="json"), "rejection": rejection.model_dump(mode="json")}
+    update = {
+        "ended": ended.model_dump(mode="json"),
+        "rejection": rejection.model_dump(mode="json"),
+        **tracker_update(before, before.with_completed(gone)),
+    }
     return NodeResult(update, f"The record of {call.tool_name} is not available any more.")
 
 
 async def _record(run: NodeRun, call: CallInHand) -> CanonicalRecord | None:
     try:
-        return await run.resources.canonical.get(run.run.run_id, call.tool_call_id)
+        record = await run.resources.canonical.get(run.run.run_id, call.tool_call_id)
     except CanonicalStoreUnavailable:
         return None
+    if record is None or (record.run_id, record.tool_call_id) != (run.run.run_id, call.tool_call_id):
+        # A record of another Run or call is none of this one (R49).
+        return None
+    return record
 
 
 def _completed_event(call: CallInHand, control: ControlView) -> TraceEvent:

@@ -7,14 +7,16 @@ from typing import Any
 from graph.contract import DiagnosisStopReason, RunState, TraceEvent, TraceEventType
 from graph.ledger import ModelCallLedger
 from graph.state import DiagnosisState, load_budget, load_ledger, load_tracker
+from graph.tracker import DiagnosisProgressTracker
 from nodes.contract import CollectionEnd, EndCause
 from nodes.events import event
-from nodes.evidence import indexed_records
+from nodes.evidence import guarded_evidence
 from nodes.guarding import load_draft, load_guard
 from nodes.node_run import NodeResult, NodeRun
 from nodes.ports import ArchiveEntry, RunEnd
 from release.contract import (
     AgentOutputFailure,
+    DiagnosisDraft,
     ProgressSnapshot,
     ReleaseErrorCode,
     ReleaseOutcome,
@@ -22,8 +24,8 @@ from release.contract import (
     ViolationCode,
 )
 from release.decision import DiagnosisAgentExecution, DiagnosisReleaseUseCase, ReleaseDecision, ReleaseInput
-from release.evidence import evidence_views
 from release.evidence_guard import check_references
+from tools.canonical.store import CanonicalStoreUnavailable
 
 LIVE = frozenset({RunState.CREATED, RunState.RUNNING})
 
@@ -58,12 +60,7 @@ async def _execution(state: DiagnosisState, run: NodeRun) -> tuple[DiagnosisAgen
     failure = state.get("output_failure")
     draft, events = (load_draft(state) if state.get("draft") else None), list[TraceEvent]()
     if draft is not None and draft.conclusion is None:
-        views = evidence_views(await indexed_records(run, tracker))
-        checked = check_references(draft, run.run.run_id, views)
-        draft = checked.draft
-        if checked.invalid:
-            codes = [ViolationCode.REFERENCE_INVALID.value]
-            events.append(event(TraceEventType.EVIDENCE_GUARD, violations=codes, passed=False))
+        draft, events = await _references_checked(draft, run, tracker)
     execution = DiagnosisAgentExecution(
         snapshot=ProgressSnapshot.model_validate(state["snapshot"]),
         index_empty=not tracker.index,
@@ -76,6 +73,20 @@ async def _execution(state: DiagnosisState, run: NodeRun) -> tuple[DiagnosisAgen
         cancelled=EndCause.CANCELLED in causes,
     )
     return execution, events
+
+
+async def _references_checked(
+    draft: DiagnosisDraft, run: NodeRun, tracker: DiagnosisProgressTracker
+) -> tuple[DiagnosisDraft, list[TraceEvent]]:
+    try:
+        checked = check_references(draft, run.run.run_id, await guarded_evidence(run, tracker))
+    except CanonicalStoreUnavailable:
+        # What cannot be checked is not called invalid; nothing of the analyses is published either way (R88e).
+        return draft.model_copy(update={"analyses": []}), []
+    if not checked.invalid:
+        return checked.draft, []
+    codes = [ViolationCode.REFERENCE_INVALID.value]
+    return checked.draft, [event(TraceEventType.EVIDENCE_GUARD, violations=codes, passed=False)]
 
 
 def _usage(state: DiagnosisState) -> dict[str, Any]:

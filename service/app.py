@@ -20,6 +20,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from graph.diagnosis import DiagnosisGraph, build_diagnosis_graph
 from nodes.ports import ArchiveEntry, Resources
 from nodes.prompts import COMPONENTS, LANGUAGES, prompt
+from service.canonical import open_canonical_over
 from service.models.choice import ConfiguredModels
 from service.offline.client import OfflineClient
 from service.registry import Site, build_tools
@@ -29,7 +30,7 @@ from service.store.engine import BUSY_TIMEOUT_SECONDS, open_database
 from service.store.ids import Uuid4Source
 from service.store.journal import SqlJournal
 from service.store.runs import SqlRunStore
-from tools.canonical.sql import SqlCanonicalStore
+from tools.canonical.store import CanonicalStore
 from tools.catalog import Catalog, load_catalog
 from tools.evidence_tool import EvidenceTool
 
@@ -115,20 +116,23 @@ async def open_runs(parts: Parts, *, host_serialises_threads: bool = False) -> A
     """Open the database over ready parts; the graph has no checkpointer of its own (LangGraph Server brings one)."""
     engine = await _open_engine(parts.settings)
     try:
-        yield assemble(parts, engine, host_serialises_threads=host_serialises_threads)
+        async with open_canonical_over(engine, parts.settings) as canonical:
+            yield assemble(parts, engine, canonical, host_serialises_threads=host_serialises_threads)
     finally:
         await engine.dispose()
 
 
-def assemble(parts: Parts, engine: AsyncEngine, *, host_serialises_threads: bool = False) -> App:
-    """Tie parts and database together. Touches nothing yet."""
+def assemble(
+    parts: Parts, engine: AsyncEngine, canonical: CanonicalStore, *, host_serialises_threads: bool = False
+) -> App:
+    """Tie parts, database and canonical store together. Touches nothing yet."""
     settings, clock = parts.settings, SystemClock()
     runs = SqlRunStore(engine)
     journal = SqlJournal(engine, clock, archive_days=settings.archive_days)
     resources = Resources(
         models=parts.models,
         tools=parts.tools,
-        canonical=SqlCanonicalStore(engine, clock.now, ttl_seconds=settings.canonical_ttl_seconds),
+        canonical=canonical,
         runs=runs,
         journal=journal,
         clock=clock,
@@ -187,18 +191,17 @@ async def open_stores(settings: Settings) -> AsyncIterator[tuple[SqlRunStore, Sq
 
 
 @asynccontextmanager
-async def open_canonical(settings: Settings) -> AsyncIterator[SqlCanonicalStore]:
-    """Open the canonical store alone. Raises SettingsError, StorageError."""
+async def open_canonical(settings: Settings) -> AsyncIterator[CanonicalStore]:
+    """Open the configured canonical store alone. Raises SettingsError, StorageError."""
     engine = await _open_engine(settings)
     try:
-        yield SqlCanonicalStore(engine, SystemClock().now, ttl_seconds=settings.canonical_ttl_seconds)
+        async with open_canonical_over(engine, settings) as canonical:
+            yield canonical
     finally:
         await engine.dispose()
 
 
 async def _open_engine(settings: Settings) -> AsyncEngine:
-    if settings.redis_url is not None:
-        raise SettingsError("SUPERBIZ_REDIS_URL: not available in this version; leave it unset to use the database")
     await asyncio.to_thread(prepare_home, settings.home)
     try:
         return await open_database(settings.resolved_database_url())

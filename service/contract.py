@@ -26,7 +26,7 @@ class DiagnosisReport(ServiceModel):
     """The end of a Run.
 
     `published_result` and `fallback` have the shapes of `release.contract.PublishedResult` and `SafeFallback`, as stored.
-    `operator` is for operators only (R55): internal_state, stop_reason, error_code, usage.
+    `operator` is for operators only (R55): internal_state, stop_reason, usage, and error_code where there is one.
     """
 
     run_id: str | None

@@ -52,7 +52,7 @@ def report_of(record: RunRecord) -> DiagnosisReport:
         operator={
             "internal_state": record.internal_state.value,
             "stop_reason": record.stop_reason,
-            "error_code": record.error_code,
+            **({"error_code": record.error_code} if record.error_code else {}),
             "usage": dict(record.usage),
         },
     )

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 from nodes.prompts import LANGUAGES
 from service.app import KNOWLEDGE_FOLDER, StorageError, open_canonical
+from service.canonical import check_canonical
 from service.models.choice import ConfiguredModels, model_settings
 from service.offline.client import OfflineClient
 from service.registry import BUILDERS, Site
@@ -63,6 +64,7 @@ async def examine(settings: Settings, env: Mapping[str, str] = os.environ) -> li
     findings.append(_secrets(settings, catalog, env))
     findings.append(await _model(settings, env))
     findings.append(await _database(settings))
+    findings += await _redis(settings)
     site = Site(catalog, settings.home / KNOWLEDGE_FOLDER, env)
     for look in (_topics, _datasources, _knowledge):
         findings += await look(site)
@@ -123,11 +125,25 @@ async def _answers(url: str) -> bool:
 async def _database(settings: Settings) -> Finding:
     where = "database of SUPERBIZ_DATABASE_URL" if settings.database_url else "SQLite file in the home folder"
     try:
-        async with open_canonical(settings) as store:
-            await store.purge()
+        async with open_canonical(settings.model_copy(update={"redis_url": None})) as store:
+            await check_canonical(store)
     except (SettingsError, StorageError, CanonicalStoreUnavailable) as error:
         return Finding("database", False, f"{where}: {error}")
     return Finding("database", True, f"{where}: can be written")
+
+
+async def _redis(settings: Settings) -> list[Finding]:
+    if settings.redis_url is None:
+        return []
+    where = "Redis of SUPERBIZ_REDIS_URL"
+    try:
+        async with open_canonical(settings) as store:
+            await check_canonical(store)
+    except StorageError:
+        return [Finding("canonical store", False, f"{where}: not asked; the database comes first")]
+    except (SettingsError, CanonicalStoreUnavailable) as error:
+        return [Finding("canonical store", False, f"{where}: {error}")]
+    return [Finding("canonical store", True, f"{where}: can be written")]
 
 
 async def _topics(site: Site) -> list[Finding]:

@@ -13,6 +13,7 @@ from graph.budget import BudgetLimits
 from graph.context import DiagnosisContext
 from service.models.recorded import PREFIX as RECORDED_PREFIX
 from service.store.engine import DatabaseUrlError, database_url, sqlite_url
+from tools.canonical.redis_url import parse_redis_url
 from tools.catalog import Catalog
 
 PREFIX = "SUPERBIZ_"
@@ -48,27 +49,58 @@ class Settings(BaseSettings):
     home: Path = Field(default=Path(".superbiz"), description="Folder of the database and the knowledge index.")
     database_url: SecretStr | None = Field(default=None, description="Default: an SQLite file in the home folder.")
     redis_url: SecretStr | None = Field(default=None, description="Canonical store; default: the database.")
-    model: Annotated[str, StringConstraints(pattern=_MODEL)] = OFFLINE
+    model: Annotated[str, StringConstraints(pattern=_MODEL)] = Field(
+        default=OFFLINE, description="offline, or openai:NAME for an OpenAI-compatible endpoint."
+    )
     api_key: SecretStr | None = Field(default=None, description="Key of the model's provider; needed in live mode.")
     base_url: str | None = Field(default=None, pattern=r"^https?://\S{1,500}$", description="Endpoint of the provider.")
-    language: Literal["zh", "en"] = "zh"
+    language: Literal["zh", "en"] = Field(default="zh", description="Language of prompts, reports and fixed texts.")
 
-    no_gain_threshold: int = Field(default=3, ge=1, le=50, description="R2: results without gain until it stops.")
-    protocol_violation_threshold: int = Field(default=2, ge=2, le=50, description="R2: the first is repairable.")
+    no_gain_threshold: int = Field(
+        default=3, ge=1, le=50, description="Results in a row without gain until collection stops (R2)."
+    )
+    protocol_violation_threshold: int = Field(
+        default=2,
+        ge=2,
+        le=50,
+        description="Protocol violations in a row until collection stops; the first may be repaired (R2).",
+    )
 
-    budget_model_calls: int = Field(default=24, ge=1, le=1000, description="R117")
-    budget_tool_calls: int = Field(default=16, ge=1, le=1000, description="R117")
-    budget_tokens: int = Field(default=400_000, ge=1, le=1_000_000_000, description="R117")
-    budget_observation_bytes: int = Field(default=131_072, ge=8192, le=1_000_000_000, description="R117")
-    budget_wall_seconds: float = Field(default=240.0, gt=0, le=86_400, description="R117")
-    reserve_model_calls: int = Field(default=3, ge=0, description="R117: kept for the guards.")
-    reserve_tokens: int = Field(default=60_000, ge=0, description="R117: kept for the guards.")
-    reserve_seconds: float = Field(default=45.0, ge=0, description="R117: kept for the guards.")
+    budget_model_calls: int = Field(
+        default=24, ge=1, le=1000, description="Model calls of one run, all components together (R117)."
+    )
+    budget_tool_calls: int = Field(default=16, ge=1, le=1000, description="Tool calls of one run (R117).")
+    budget_tokens: int = Field(
+        default=400_000, ge=1, le=1_000_000_000, description="Tokens of one run, input and output (R117)."
+    )
+    budget_observation_bytes: int = Field(
+        default=131_072, ge=8192, le=1_000_000_000, description="Bytes of results shown to the model in one run (R117)."
+    )
+    budget_wall_seconds: float = Field(
+        default=240.0, gt=0, le=86_400, description="Wall time of one run until collection stops (R117)."
+    )
+    reserve_model_calls: int = Field(
+        default=3, ge=0, description="Part of the model calls that only the guards may use (R117)."
+    )
+    reserve_tokens: int = Field(
+        default=60_000, ge=0, description="Part of the tokens that only the guards may use (R117)."
+    )
+    reserve_seconds: float = Field(
+        default=45.0, ge=0, description="Part of the time that only the guards may use (R117)."
+    )
 
-    run_timeout_seconds: float = Field(default=300.0, gt=0, le=86_400, description="R67")
-    model_timeout_seconds: float = Field(default=120.0, gt=0, le=3_600, description="one attempt of a model call")
-    canonical_ttl_seconds: float = Field(default=3600.0, gt=0, le=31_536_000, description="R67")
-    archive_days: float = Field(default=30.0, gt=0, le=3650, description="R67")
+    run_timeout_seconds: float = Field(
+        default=300.0, gt=0, le=86_400, description="Time after which a run is timed out (R67)."
+    )
+    model_timeout_seconds: float = Field(
+        default=120.0, gt=0, le=3_600, description="Time of one attempt of a model call."
+    )
+    canonical_ttl_seconds: float = Field(
+        default=3600.0, gt=0, le=31_536_000, description="How long the full record of a query lives (R67)."
+    )
+    archive_days: float = Field(
+        default=30.0, gt=0, le=3650, description="How long evidence, export and forks of a run can be read (R67)."
+    )
 
     @field_validator("catalog", "home")
     @classmethod
@@ -87,9 +119,9 @@ class Settings(BaseSettings):
 
     @field_validator("redis_url")
     @classmethod
-    def _redis_scheme(cls, value: SecretStr | None) -> SecretStr | None:
-        if value is not None and not value.get_secret_value().startswith(("redis://", "rediss://", "unix://")):
-            raise ValueError("allowed schemes are redis, rediss, unix")
+    def _known_redis(cls, value: SecretStr | None) -> SecretStr | None:
+        if value is not None:
+            parse_redis_url(value.get_secret_value())
         return value
 
     @model_validator(mode="after")

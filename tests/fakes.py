@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from inspect import isawaitable
 from typing import Any
 
 from langchain_core.messages import AIMessage
 from pydantic import BaseModel, Field
 
+from graph.contract import Component
 from nodes.ports import ModelCallFailed, ModelFailureKind, ModelReply, ModelRequest, RequestedCall, TokenUsage
 from tools.contract import (
     ControlView,
@@ -71,12 +73,12 @@ class ProbeTool:
             raise RuntimeError("MARKER-EXCEPTION-TEXT")
         found = not query.startswith("none")
         lines = [f"line about {query} " + "x" * self.size] if found else []
-        result = {"lines": lines, "violate": query.startswith("violate")}
+        result = {"lines": lines, "violate": query.startswith("violate"), "internal": "MARKER-AGENT-RESULT"}
         status = EvidenceStatus.EVIDENCE_FOUND if found else EvidenceStatus.NO_EVIDENCE
         return ToolOutcome({"raw": "MARKER-RAW-PAYLOAD"}, result, status, len(lines), False)
 
     def control(self, agent_result: dict[str, Any], scope: Scope) -> ControlView:
-        lines = agent_result["lines"]
+        lines = self._lines(agent_result)
         status = EvidenceStatus.EVIDENCE_FOUND if lines else EvidenceStatus.NO_EVIDENCE
         return ControlView(
             status=InvocationStatus.READY,
@@ -87,7 +89,7 @@ class ProbeTool:
         )
 
     def observe(self, tool_call_id: str, scope: Scope, agent_result: dict[str, Any]) -> dict[str, Any]:
-        if agent_result["violate"]:
+        if agent_result.get("violate"):
             raise ObservationContractViolation
         status = self.control(agent_result, scope).evidence_status
         return {
@@ -99,7 +101,14 @@ class ProbeTool:
         }
 
     def facts(self, scope: Scope, agent_result: dict[str, Any]) -> tuple[FactView, ...]:
-        return tuple(FactView(line[:300]) for line in agent_result["lines"])
+        return tuple(FactView(line[:300]) for line in self._lines(agent_result))
+
+    @staticmethod
+    def _lines(agent_result: dict[str, Any]) -> list[str]:
+        lines = agent_result.get("lines")
+        if not isinstance(lines, list):
+            raise ObservationContractViolation
+        return lines
 
     @staticmethod
     def _query(request: BaseModel) -> str:
@@ -108,14 +117,15 @@ class ProbeTool:
 
 
 USAGE = TokenUsage(100, 20)
-Answer = Callable[[ModelRequest], ModelReply] | ModelReply | ModelFailureKind
+Answer = Callable[[ModelRequest], Any] | ModelReply | ModelFailureKind | Exception
+"""A reply, a failure, or a function of the request that gives (or awaits) either."""
 
 
 @dataclass
 class ScriptedModel:
     """A model client that answers by (component, round), as a replay does; what it was asked is kept."""
 
-    answers: Sequence[Answer] | Callable[[ModelRequest], ModelReply]
+    answers: Sequence[Answer] | Callable[[ModelRequest], Any]
     name: str = "scripted"
     semantic_guard_is_lexical: bool = False
     requests: list[ModelRequest] = field(default_factory=list)
@@ -127,13 +137,24 @@ class ScriptedModel:
     async def complete(self, request: ModelRequest) -> ModelReply:
         """Answer from the script; past its end, an empty text."""
         self.requests.append(request)
-        if callable(self.answers):
-            return self.answers(request)
         place = len(self.requests) - 1
-        answer = self.answers[place] if place < len(self.answers) else text("")
+        answer: Any = self.answers
+        if not callable(answer):
+            answer = answer[place] if place < len(answer) else text("")
+        if callable(answer):
+            answer = answer(request)
+        if isawaitable(answer):
+            answer = await answer
         if isinstance(answer, ModelFailureKind):
             raise ModelCallFailed(answer)
-        return answer(request) if callable(answer) else answer
+        if isinstance(answer, Exception):
+            raise answer
+        assert isinstance(answer, ModelReply)
+        return answer
+
+    def asked(self, component: Component) -> list[ModelRequest]:
+        """The attempts one component made."""
+        return [request for request in self.requests if request.component is component]
 
 
 def envelope(query: str, previous: tuple[str, str] | None = None) -> dict[str, Any]:
@@ -178,3 +199,25 @@ def draft(
         "limitations": {"missing_info": list(missing_info), "unverified": []},
     }
     return text(json.dumps(body, ensure_ascii=False))
+
+
+SUPPORTED = text('{"verdict":"SUPPORTED","unsupported_analysis_ids":[]}')
+UNSUPPORTED = text('{"verdict":"UNSUPPORTED","unsupported_analysis_ids":["A1"]}')
+
+
+def by_round(
+    agent: Sequence[Answer], repair: Sequence[Answer] = (), semantics: Sequence[Answer] = (SUPPORTED,) * 4
+) -> Callable[[ModelRequest], Any]:
+    """A script keyed by component and round, as a replay is: a step that runs again gets the same answer."""
+    scripts = {
+        Component.DIAGNOSIS_AGENT: agent,
+        Component.EVIDENCE_REPAIR: repair,
+        Component.SEMANTIC_GUARD: semantics,
+    }
+
+    def answer(request: ModelRequest) -> Any:
+        script = scripts[request.component]
+        given = script[request.round_ - 1] if request.round_ <= len(script) else text("")
+        return given(request) if callable(given) else given
+
+    return answer

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import redis
 from hypothesis import given
 from hypothesis import strategies as st
 from sqlalchemy import update
@@ -18,10 +19,13 @@ from sqlalchemy.ext.asyncio import create_async_engine
 
 from service.store.clock import FixedClock
 from service.store.engine import sqlite_url
+from tests.redis_server import SERVER_URL, leased_database
 from tests.stores import KINDS, database
 from tools.canonical import memory as memory_module
 from tools.canonical.codec import decode, encode, is_legal
 from tools.canonical.memory import MemoryCanonicalStore
+from tools.canonical.redis import RedisCanonicalStore, redis_client
+from tools.canonical.redis_url import parse_redis_url
 from tools.canonical.sql import SqlCanonicalStore, canonical_record
 from tools.canonical.store import (
     CanonicalRecordTooLarge,
@@ -77,13 +81,50 @@ def sql_backend(kind: str) -> Opener:
     return opened
 
 
-BACKENDS: dict[str, Opener] = {"memory": memory_backend, **{kind: sql_backend(kind) for kind in KINDS}}
-CLASSES = [CanonicalStore, MemoryCanonicalStore, SqlCanonicalStore]
+class ServerClock(FixedClock):
+    """Lets time pass on a Redis server: what it holds comes nearer to its end."""
+
+    def __init__(self, server: redis.Redis) -> None:
+        super().__init__()
+        self._server = server
+
+    def advance(self, seconds: float) -> None:
+        super().advance(seconds)
+        for key in self._server.scan_iter("harness:canonical:*"):
+            self._server.pexpire(key, max(0, int(self._server.pttl(key) - seconds * 1000)))
+
+
+@asynccontextmanager
+async def redis_backend(_folder: Path) -> AsyncIterator[Backend]:
+    with leased_database() as number, redis.Redis.from_url(f"{SERVER_URL}/{number}") as server:
+        client = redis_client(parse_redis_url(f"{SERVER_URL}/{number}"))
+
+        async def corrupt(key: str, payload: str) -> None:
+            assert server.set(key, payload, xx=True)
+
+        try:
+            yield Backend(
+                RedisCanonicalStore(client, ttl_seconds=TTL, max_bytes=MAX_BYTES), ServerClock(server), corrupt
+            )
+        finally:
+            await client.aclose()
+
+
+PURGED: dict[str, Opener] = {"memory": memory_backend, **{kind: sql_backend(kind) for kind in KINDS}}
+"""Stores that drop what expired themselves."""
+BACKENDS: dict[str, Opener] = {**PURGED, "redis": redis_backend}
+CLASSES = [CanonicalStore, MemoryCanonicalStore, SqlCanonicalStore, RedisCanonicalStore]
 
 
 @pytest.fixture(params=sorted(BACKENDS))
 async def backend(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Backend]:
     async with BACKENDS[request.param](tmp_path) as opened:
+        yield opened
+
+
+@pytest.fixture(params=sorted(PURGED))
+async def purged(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Backend]:
+    async with PURGED[request.param](tmp_path) as opened:
         yield opened
 
 
@@ -216,20 +257,20 @@ async def test_r65_an_expired_record_cannot_be_finished_rejected_or_reused(backe
     assert await backend.store.begin(fresh) == fresh
 
 
-async def test_purge_drops_only_what_expired(backend: Backend) -> None:
-    await backend.store.begin(started())
-    backend.clock.advance(TTL - 10)
-    await backend.store.begin(started(call="call_2"))
-    backend.clock.advance(10)
-    assert await backend.store.purge() == 1  # type: ignore[attr-defined]
-    assert await backend.store.get("run-1", "call_2") is not None
+async def test_purge_drops_only_what_expired(purged: Backend) -> None:
+    await purged.store.begin(started())
+    purged.clock.advance(TTL - 10)
+    await purged.store.begin(started(call="call_2"))
+    purged.clock.advance(10)
+    assert await purged.store.purge() == 1  # type: ignore[attr-defined]
+    assert await purged.store.get("run-1", "call_2") is not None
 
 
-async def test_expired_payloads_leave_by_themselves(backend: Backend) -> None:
-    await backend.store.begin(started())
-    backend.clock.advance(TTL)
-    await backend.store.begin(started(call="call_2"))
-    assert await backend.store.purge() == 0  # type: ignore[attr-defined]
+async def test_expired_payloads_leave_by_themselves(purged: Backend) -> None:
+    await purged.store.begin(started())
+    purged.clock.advance(TTL)
+    await purged.store.begin(started(call="call_2"))
+    assert await purged.store.purge() == 0  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(

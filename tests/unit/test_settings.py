@@ -60,6 +60,7 @@ def test_the_environment_sets_values_and_overrides_win(monkeypatch: pytest.Monke
         ("SUPERBIZ_MODEL", "a model", "openai:NAME"),
         ("SUPERBIZ_BASE_URL", "file:///etc/passwd", "http:// or https://"),
         ("SUPERBIZ_REDIS_URL", "http://u:hunter2@h", "redis, rediss, unix"),
+        ("SUPERBIZ_REDIS_URL", "redis://u:hunter2@h/0?ssl_cert_reqs=none", "allowed with redis are none"),
         ("SUPERBIZ_DATABASE_URL", "sqlite://", "needs a file"),
         ("SUPERBIZ_DATABASE_URL", "mssql://u:hunter2@h/d", "allowed schemes"),
         ("SUPERBIZ_DATABASE_URL", "hunter2", "not a database URL"),

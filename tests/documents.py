@@ -1,0 +1,85 @@
+"""Parts of the documentation that follow from the code. `python -m tests.documents` writes them anew; tests compare."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+from pydantic import SecretStr
+from pydantic_core import PydanticUndefined
+
+from service.settings import Settings, env_name
+from tests.data import ROOT
+from tests.loop import make_loop
+
+READMES = ("README.md", "README.zh-CN.md")
+
+
+def picture() -> str:
+    """Return the Mermaid picture of the compiled graph."""
+    drawn = make_loop([], checkpointer=None).graph.get_graph().draw_mermaid()
+    return "```mermaid\n" + drawn.strip().replace("\t", "  ") + "\n```"
+
+
+def settings_table() -> str:
+    """Return the table of all settings: variable, default, allowed values, meaning."""
+    rows = ["| variable | default | allowed | meaning |", "|---|---|---|---|"]
+    for name, field in Settings.model_fields.items():
+        default = "" if field.default in (None, PydanticUndefined) else f"`{_plain(field.default)}`"
+        rows.append(f"| `{env_name(name)}` | {default} | {_allowed(field)} | {field.description or ''} |")
+    return "\n".join(rows)
+
+
+def _plain(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _allowed(field: Any) -> str:
+    parts = []
+    for limit in field.metadata:
+        for name, sign in (("gt", ">"), ("ge", "≥"), ("lt", "<"), ("le", "≤")):
+            if hasattr(limit, name):
+                parts.append(f"{sign} {getattr(limit, name)}")
+    if getattr(field.annotation, "__args__", None) and all(isinstance(each, str) for each in field.annotation.__args__):
+        parts.append(" or ".join(f"`{each}`" for each in field.annotation.__args__))
+    if SecretStr in getattr(field.annotation, "__args__", ()):
+        parts.append("secret")
+    return ", ".join(parts)
+
+
+def between(text: str, name: str) -> str:
+    """Return what stands between `<!-- name:begin -->` and `<!-- name:end -->`. Raises ValueError when it is not there."""
+    start, end = _span(text, name)
+    return text[start:end]
+
+
+def with_part(text: str, name: str, part: str) -> str:
+    """Return `text` with a part replaced."""
+    start, end = _span(text, name)
+    return text[:start] + part + text[end:]
+
+
+def _span(text: str, name: str) -> tuple[int, int]:
+    found = re.search(rf"<!-- {name}:begin -->\n(.*?)\n<!-- {name}:end -->", text, re.DOTALL)
+    if found is None:
+        raise ValueError(f"no part {name}")
+    return found.span(1)
+
+
+GENERATED = (
+    *((readme, "graph", picture) for readme in READMES),
+    ("docs/operating.md", "settings", settings_table),
+)
+"""(file, part, what makes it)."""
+
+
+def main() -> None:
+    """Write every generated part into its file."""
+    for file, name, make in GENERATED:
+        path = Path(ROOT / file)
+        path.write_text(with_part(path.read_text("utf-8"), name, make()), "utf-8")
+
+
+if __name__ == "__main__":
+    main()
