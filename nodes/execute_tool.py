@@ -27,18 +27,18 @@ async def execute_tool(state: DiagnosisState, run: NodeRun) -> NodeResult:
         # What cannot be recorded cannot be proven: fail closed (R65).
         fault = "CANONICAL_STORE" if isinstance(error, CanonicalStoreUnavailable) else "CANONICAL_RECORD_TOO_LARGE"
         return _ended(CollectionEnd(cause=EndCause.FAULT, fault=fault), "The result could not be recorded.")
+    budget = budget_update(load_budget(state).with_tool_call())
     if not await run.still_active():
         late = event(TraceEventType.LATE_RESULT_DROPPED, stage="tool")
         return NodeResult(
-            {"ended": CollectionEnd(cause=EndCause.CANCELLED).model_dump(mode="json")},
+            {**budget, "ended": CollectionEnd(cause=EndCause.CANCELLED).model_dump(mode="json")},
             "The run was cancelled while the tool ran: its result is dropped.",
             [late],
         )
-    budget = load_budget(state).with_tool_call()
     archived = record.model_dump(mode="json", exclude={"raw_response"})
     status = record.evidence_status.value if record.evidence_status else record.status.value
     return NodeResult(
-        budget_update(budget),
+        budget,
         f"Ran {call.tool_name}: {status}.",
         archive=[ArchiveEntry("agent_result", call.tool_call_id, archived)],
     )

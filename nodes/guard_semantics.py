@@ -8,7 +8,7 @@ from graph.contract import Component, TraceEventType
 from graph.state import DiagnosisState, load_budget, load_ledger, load_tracker
 from nodes.events import event
 from nodes.evidence import guarded_evidence
-from nodes.guarding import GuardRecord, cancelled, guard_update, load_draft, load_guard
+from nodes.guarding import GuardRecord, cancelled, guard_update, late_verdict, load_draft, load_guard
 from nodes.model_calls import ModelTask, call_model
 from nodes.node_run import NodeResult, NodeRun
 from nodes.prompts import prompt
@@ -44,6 +44,8 @@ async def _judged(
         usable=lambda text: parse_judgement(text, draft) is not None,
     )
     outcome = await call_model(run, task, load_budget(state), load_ledger(state))
+    if not await run.still_active():
+        return late_verdict(guard, outcome)
     judgement = parse_judgement(outcome.reply.text, draft) if outcome.reply is not None else None
     verdict = _outcome(judgement)
     attempts = sum(each.type is TraceEventType.MODEL_CALL for each in outcome.events)

@@ -1,4 +1,4 @@
-"""The guard record in the state, and what every guard node needs to know first. Pure."""
+"""The guard record in the state, and what every guard node shares. Pure."""
 
 from __future__ import annotations
 
@@ -7,9 +7,12 @@ from typing import Any
 
 from pydantic import Field
 
+from graph.contract import TraceEventType
 from graph.state import DiagnosisState
 from nodes.contract import NodeModel
-from nodes.node_run import NodeRun
+from nodes.events import event
+from nodes.model_calls import ModelCallOutcome
+from nodes.node_run import NodeResult, NodeRun
 from release.contract import DiagnosisDraft, GuardOutcome, GuardViolation, ReleaseStage
 
 
@@ -36,6 +39,18 @@ def load_draft(state: DiagnosisState) -> DiagnosisDraft:
 def guard_update(guard: GuardRecord, **more: Any) -> dict[str, Any]:
     """Update that writes the guard record."""
     return {"guard": guard.model_dump(mode="json"), **more}
+
+
+def late_verdict(guard: GuardRecord, outcome: ModelCallOutcome) -> NodeResult:
+    """Drop what a guard's model answered after a cancel (R120); what it cost stays counted."""
+    after = guard.model_copy(update={"next": ReleaseStage.RELEASE})
+    late = event(TraceEventType.LATE_RESULT_DROPPED, stage="guard")
+    return NodeResult(
+        guard_update(after, **outcome.accounts()),
+        "The run was cancelled while a guard's model answered: its answer is dropped.",
+        [*outcome.events, late],
+        archive=outcome.archive,
+    )
 
 
 def cancelled(run: NodeRun) -> bool:

@@ -19,12 +19,13 @@ from graph.contract import RunState, TraceEventType
 from graph.state import DiagnosisState
 from nodes.contract import RunSettings
 from nodes.events import event
+from nodes.forking import Fork, check_forkable, copy_run, forked_settings, merged
+from nodes.lease import lease_kept
 from nodes.node_run import NodeResult, NodeRun, RecordingClock
 from nodes.ports import ArchiveEntry, JournalBatch, Resources, RunEnd, RunRecord
+from nodes.usage import end_fields, usage_of
 from release.contract import ReleaseOutcome
-from tools.canonical.store import canonical_key
 from tools.catalog import parse_time
-from tools.contract import CanonicalRecord
 
 logger = logging.getLogger("superbiz.harness")
 
@@ -59,8 +60,7 @@ class DiagnosisHarnessCore:
         """Create a Run in state RUNNING, owned by this execution (R1, R3)."""
         resources = self._resources
         now = run.clock.now()
-        # A fork gets its own wall time; what the earlier part cost in calls and tokens stays counted.
-        settings = self._settings(run, now) if forked_from is None else self._forked(forked_from, run.new_id(), now)
+        settings = self._settings(run, now) if forked_from is None else forked_settings(forked_from, run.new_id(), now)
         record = RunRecord(
             run_id=settings.run_id,
             query=query,
@@ -74,27 +74,34 @@ class DiagnosisHarnessCore:
         await resources.runs.create(record)
         return settings
 
-    async def enter(self, run: NodeRun, state: DiagnosisState) -> tuple[NodeRun, dict[str, Any]]:
+    async def enter(self, run: NodeRun, state: DiagnosisState, node: str) -> tuple[NodeRun, Fork | None]:
         """Check who enters which Run (R3): go on, take over, or fork a finished Run into a new one.
 
-        Returns the NodeRun to work with and the update a fork makes. Raises RunTakenElsewhere.
+        Returns the NodeRun to work with and what a fork writes. Raises RunTakenElsewhere.
         """
         settings = run.run
         record = await self._resources.runs.get(settings.run_id)
         run = replace(run, record=record)
-        if record is None or self._is_fork(record, run.execution_id):
-            return await self._fork(run, state)
+        if record is None or self._is_fork(record, run.execution_id, node):
+            return await self._fork(run, state, node)
         if record.internal_state in TERMINAL or run.execution_id is None:
-            return run, {}
+            return run, None
         await self._hold_lease(run, record)
-        return run, {}
+        return run, None
 
-    async def mark_interrupted(self, run_id: str) -> None:
-        """Write the end of a Run whose execution the host cancelled (R94)."""
-        end = RunEnd(release_outcome=ReleaseOutcome.NONE, ended_at=self._resources.clock.now(), error_code="CANCELLED")
+    async def mark_interrupted(self, run_id: str, usage: dict[str, Any] | None = None) -> None:
+        """Write the end of a Run whose execution the host cancelled (R94), with what it had spent by then, if known."""
+        end = RunEnd(
+            release_outcome=ReleaseOutcome.NONE,
+            ended_at=self._resources.clock.now(),
+            error_code="CANCELLED",
+            total_token_count=usage["total_tokens"] if usage else 0,
+            usage=usage or {},
+        )
         live = frozenset({RunState.CREATED, RunState.RUNNING, RunState.CANCEL_REQUESTED})
         if await self._resources.runs.transition(run_id, live, RunState.CANCELLED, end):
-            ended = event(TraceEventType.RUN_ENDED, internal_state=RunState.CANCELLED.value)
+            totals = end_fields(usage) if usage else {}
+            ended = event(TraceEventType.RUN_ENDED, internal_state=RunState.CANCELLED.value, **totals)
             batch = JournalBatch(run_id=run_id, key="end:cancelled", at=end.ended_at, events=[ended])
             await self._resources.journal.write(batch)
 
@@ -111,16 +118,12 @@ class DiagnosisHarnessCore:
         )
 
     @staticmethod
-    def _forked(settings: RunSettings, run_id: str, now: float) -> RunSettings:
-        changes = {"run_id": run_id, "started_at": now, "forked_from": settings.run_id}
-        return settings.model_copy(update=changes)
-
-    @staticmethod
-    def _is_fork(record: RunRecord, execution_id: str | None) -> bool:
-        # Nothing runs after `release` in the same execution, so whoever enters a released Run is another one. A cancelled
-        # or timed-out Run may still be entered by its own late node, which must drop its result instead (R120).
+    def _is_fork(record: RunRecord, execution_id: str | None, node: str) -> bool:
+        # Nothing runs after `release` in the same execution, so whoever enters a released Run is another one, but for
+        # `release` itself when its execution is resumed. A cancelled or timed-out Run may still be entered by its own
+        # late node, which must drop its result instead (R120).
         if record.internal_state in ENDED_BY_RELEASE:
-            return True
+            return node != "release" or execution_id is None or record.execution_id != execution_id
         return record.internal_state in TERMINAL and record.execution_id != execution_id
 
     async def _hold_lease(self, run: NodeRun, record: RunRecord) -> None:
@@ -134,31 +137,13 @@ class DiagnosisHarnessCore:
         ):
             raise RunTakenElsewhere(record.run_id)
 
-    async def _fork(self, run: NodeRun, state: DiagnosisState) -> tuple[NodeRun, dict[str, Any]]:
+    async def _fork(self, run: NodeRun, state: DiagnosisState, node: str) -> tuple[NodeRun, Fork]:
+        check_forkable(state)
         old = run.run
         settings = await self.start_run(run, state["query"], state.get("session_id"), forked_from=old)
-        index = state.get("tracker_index") or []
-        await self._copy_records(old.run_id, settings.run_id, [entry["tool_call_id"] for entry in index], run)
+        fork = await copy_run(self._resources, old.run_id, settings, state, node)
         record = await self._resources.runs.get(settings.run_id)
-        update: dict[str, Any] = {"run": settings.model_dump(mode="json")}
-        if index:
-            moved = [
-                {**entry, "canonical_key": canonical_key(settings.run_id, entry["tool_call_id"])} for entry in index
-            ]
-            update["tracker_index"] = Overwrite(moved)
-        return replace(run, settings=settings, record=record), update
-
-    async def _copy_records(self, old_run: str, new_run: str, call_ids: list[str], run: NodeRun) -> None:
-        archived = await self._resources.journal.archived(old_run, "agent_result")
-        for call_id in call_ids:
-            payload = archived.get(call_id)
-            if payload is None:
-                continue
-            finished = CanonicalRecord.model_validate({**payload, "run_id": new_run})
-            open_again = {"status": "PROJECTING", "evidence_status": None, "agent_result": None, "error_code": None}
-            begun = CanonicalRecord.model_validate({**payload, "run_id": new_run, **open_again})
-            await self._resources.canonical.begin(begun)
-            await self._resources.canonical.finish(finished)
+        return replace(run, settings=settings, record=record), fork
 
 
 def as_graph_node(name: str, node: Node, resources: Resources, *, starts_run: bool = False) -> GraphNode:
@@ -167,27 +152,41 @@ def as_graph_node(name: str, node: Node, resources: Resources, *, starts_run: bo
 
     async def run_node(state: DiagnosisState, *, runtime: Runtime[DiagnosisContext]) -> dict[str, Any]:
         run = _node_run(state, runtime, resources, starts_run)
-        forked: dict[str, Any] = {}
+        fork: Fork | None = None
         if not starts_run:
-            run, forked = await core.enter(run, state)
-            state = _applied(state, forked)
+            run, fork = await core.enter(run, state, name)
+            state = _applied(state, fork.update if fork else {})
+        result: NodeResult | None = None
         try:
-            result = await node(state, run)
+            async with lease_kept(run):
+                result = await node(state, run)
+            position = _position(state, result, starts_run)
+            await resources.journal.write(_batch(name, position["step"], run, result, fork))
         except asyncio.CancelledError:
-            # Past its timeout a Run is not cancelled but timed out: whoever stops it writes that end (R60).
-            if run.settings is not None and not run.timed_out():
-                await _finish_in_spite_of_cancel(core.mark_interrupted(run.settings.run_id))
+            await _interrupted(core, run, state, result)
             raise
-        position = (
-            {"turn": 0, "step": 1} if starts_run else {**state["position"], "step": state["position"]["step"] + 1}
-        )
-        position |= result.position
-        await resources.journal.write(_batch(name, position["step"], run, result, forked))
-        return {**forked, **result.update, "step": result.step, "position": position}
+        return {**merged(fork.update if fork else {}, result.update), "step": result.step, "position": position}
 
     run_node.__name__ = name
     run_node.__doc__ = node.__doc__
     return run_node
+
+
+def _position(state: DiagnosisState, result: NodeResult, starts_run: bool) -> dict[str, int]:
+    before = {"turn": 0, "step": 0} if starts_run else state["position"]
+    return {**before, "step": before["step"] + 1, **result.position}
+
+
+async def _interrupted(
+    core: DiagnosisHarnessCore, run: NodeRun, state: DiagnosisState, result: NodeResult | None
+) -> None:
+    """Mark the end of a Run in flight; what its last node spent counts where it is known."""
+    state = _applied(state, result.update if result is not None else {})
+    if "run" not in state or (run.settings is None and result is None):
+        return
+    # Past its timeout a Run is not cancelled but timed out: whoever stops it writes that end (R60).
+    if run.settings is None or not run.timed_out():
+        await _finish_in_spite_of_cancel(core.mark_interrupted(state["run"]["run_id"], usage_of(state)))
 
 
 def _node_run(
@@ -205,19 +204,23 @@ def _node_run(
     )
 
 
-def _applied(state: DiagnosisState, update: dict[str, Any]) -> DiagnosisState:
+def _applied(state: DiagnosisState, update: Mapping[str, Any]) -> DiagnosisState:
     values = {key: value.value if isinstance(value, Overwrite) else value for key, value in update.items()}
     merged: Any = {**state, **values}
     return merged  # type: ignore[no-any-return]
 
 
-def _batch(name: str, step_no: int, run: NodeRun, result: NodeResult, forked: Mapping[str, Any]) -> JournalBatch:
+def _batch(name: str, step_no: int, run: NodeRun, result: NodeResult, fork: Fork | None) -> JournalBatch:
     run_id = result.update["run"]["run_id"] if "run" in result.update else run.run.run_id
     key = f"{step_no:04d}:{name}"
     events = list(result.events)
-    if forked:
+    if fork is not None:
         events.insert(0, event(TraceEventType.RUN_STARTED, forked_from=run.run.forked_from))
-    archive = [*result.archive, ArchiveEntry("clock", key, {"readings": run.clock.readings})]
+    archive = [
+        *(fork.archive if fork else ()),
+        *result.archive,
+        ArchiveEntry("clock", key, {"readings": run.clock.readings}),
+    ]
     if run.new_ids:
         archive.append(ArchiveEntry("id", key, {"ids": run.new_ids}))
     at = run.clock.readings[-1] if run.clock.readings else run.resources.clock.now()

@@ -74,12 +74,14 @@ async def call_model(run: NodeRun, task: ModelTask, budget: RunBudget, ledger: M
         if outcome.reply is not None and (task.usable is None or task.usable(outcome.reply.text)):
             return outcome
         failure = _failure_of(outcome)
-        if not retry_allowed(task.component, failure, attempt) or not await run.still_active():
+        if not retry_allowed(task.component, failure, attempt):
             return outcome
         delay = retry_delay(failure, _seconds_left(run, outcome.budget, task))
         if delay is None:
             return outcome
         await asyncio.sleep(delay)
+        if not await run.still_active():
+            return outcome
 
 
 async def _attempt(

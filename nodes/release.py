@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from graph.contract import DiagnosisStopReason, RunState, TraceEvent, TraceEventType
-from graph.ledger import ModelCallLedger
-from graph.state import DiagnosisState, load_budget, load_ledger, load_tracker
+from graph.state import DiagnosisState, load_tracker
 from graph.tracker import DiagnosisProgressTracker
 from nodes.contract import CollectionEnd, EndCause
 from nodes.events import event
 from nodes.evidence import guarded_evidence
 from nodes.guarding import load_draft, load_guard
 from nodes.node_run import NodeResult, NodeRun
-from nodes.ports import ArchiveEntry, RunEnd
+from nodes.ports import ArchiveEntry, RunEnd, RunRecord
+from nodes.usage import end_fields, usage_of
 from release.contract import (
     AgentOutputFailure,
     DiagnosisDraft,
@@ -34,22 +36,49 @@ async def release(state: DiagnosisState, run: NodeRun) -> NodeResult:
     """Decide, then write the end; an acknowledged cancel wins over every decision (R94)."""
     execution, events = await _execution(state, run)
     guard = load_guard(state)
-    decision = DiagnosisReleaseUseCase().decide(
-        ReleaseInput(state["query"], execution, guard.evidence, guard.semantics, run.run.language)
-    )
-    usage = _usage(state)
-    ended_at = run.clock.now()
-    if not await run.resources.runs.transition(
-        run.run.run_id, LIVE, decision.internal_end, _run_end(decision, execution, usage, ended_at)
-    ):
-        decision = _cancelled()
-        still = frozenset({RunState.CANCEL_REQUESTED})
-        end = _run_end(decision, execution, usage, ended_at)
-        await run.resources.runs.transition(run.run.run_id, still, RunState.CANCELLED, end)
+
+    def decide(given: DiagnosisAgentExecution) -> ReleaseDecision:
+        return DiagnosisReleaseUseCase().decide(
+            ReleaseInput(state["query"], given, guard.evidence, guard.semantics, run.run.language)
+        )
+
+    usage = usage_of(state)
+    decision = _decided_before(run.record, execution, decide)
+    if decision is None:
+        decision = await _end(run, decide(execution), execution, usage)
     outcome = _outcome(decision, execution, usage)
     events += [_decided(decision), _ended(decision, execution, usage)]
     step = f"Released {decision.outcome.value}: {decision.reason.value}."
     return NodeResult({"outcome": outcome}, step, events, archive=[ArchiveEntry("result", "result", outcome)])
+
+
+async def _end(
+    run: NodeRun, decision: ReleaseDecision, execution: DiagnosisAgentExecution, usage: dict[str, Any]
+) -> ReleaseDecision:
+    ended_at, runs, run_id = run.clock.now(), run.resources.runs, run.run.run_id
+    if await runs.transition(run_id, LIVE, decision.internal_end, _run_end(decision, execution, usage, ended_at)):
+        return decision
+    decision = _cancelled()
+    still = frozenset({RunState.CANCEL_REQUESTED})
+    await runs.transition(run_id, still, RunState.CANCELLED, _run_end(decision, execution, usage, ended_at))
+    return decision
+
+
+def _decided_before(
+    record: RunRecord | None,
+    execution: DiagnosisAgentExecution,
+    decide: Callable[[DiagnosisAgentExecution], ReleaseDecision],
+) -> ReleaseDecision | None:
+    """Find the decision that this very execution had written when it was interrupted: there is one end (R8)."""
+    if record is None or record.ended_at is None:
+        return None
+    for timed_out in (False, True):
+        decision = decide(replace(execution, cancelled=False, timed_out=timed_out))
+        published = decision.published.model_dump(mode="json") if decision.published else None
+        written = (record.internal_state, record.release_outcome, record.published_result, record.fallback)
+        if written == (decision.internal_end, decision.outcome, published, _fallback(decision)):
+            return decision
+    return None
 
 
 async def _execution(state: DiagnosisState, run: NodeRun) -> tuple[DiagnosisAgentExecution, list[TraceEvent]]:
@@ -87,24 +116,6 @@ async def _references_checked(
         return checked.draft, []
     codes = [ViolationCode.REFERENCE_INVALID.value]
     return checked.draft, [event(TraceEventType.EVIDENCE_GUARD, violations=codes, passed=False)]
-
-
-def _usage(state: DiagnosisState) -> dict[str, Any]:
-    budget, ledger = load_budget(state), load_ledger(state)
-    return {
-        "model_calls": budget.model_calls,
-        "tool_calls": budget.tool_calls,
-        "observation_bytes": budget.observation_bytes,
-        "total_tokens": budget.tokens,
-        "ledger_total_tokens": ledger.total_tokens,
-        "usage_unavailable": ledger.usage_unavailable,
-        "tokens_reconciled": ledger.reconciled_with(budget.tokens),
-        "components": _components(ledger),
-    }
-
-
-def _components(ledger: ModelCallLedger) -> dict[str, int]:
-    return {component.value: account.rounds for component, account in ledger.accounts.items()}
 
 
 def _cancelled() -> ReleaseDecision:
@@ -158,10 +169,5 @@ def _ended(decision: ReleaseDecision, execution: DiagnosisAgentExecution, usage:
         TraceEventType.RUN_ENDED,
         internal_state=decision.internal_end.value,
         stop_reason=execution.stop_reason.value if execution.stop_reason else None,
-        budget_total_tokens=usage["total_tokens"],
-        ledger_total_tokens=usage["ledger_total_tokens"],
-        model_calls=usage["model_calls"],
-        tool_calls=usage["tool_calls"],
-        usage_unavailable=usage["usage_unavailable"],
-        tokens_reconciled=usage["tokens_reconciled"],
+        **end_fields(usage),
     )

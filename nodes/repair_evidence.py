@@ -8,7 +8,7 @@ from graph.contract import Component, TraceEventType
 from graph.state import DiagnosisState, load_budget, load_ledger, load_tracker
 from nodes.events import event
 from nodes.evidence import guarded_evidence
-from nodes.guarding import GuardRecord, cancelled, guard_update, load_draft, load_guard
+from nodes.guarding import GuardRecord, cancelled, guard_update, late_verdict, load_draft, load_guard
 from nodes.model_calls import ModelCallOutcome, ModelTask, call_model
 from nodes.node_run import NodeResult, NodeRun
 from nodes.prompts import prompt
@@ -31,6 +31,8 @@ async def repair_evidence(state: DiagnosisState, run: NodeRun) -> NodeResult:
     messages = [SystemMessage(content=prompt("evidence_repair", run.run.language)), HumanMessage(content=data)]
     task = ModelTask(Component.EVIDENCE_REPAIR, messages, output=DiagnosisDraft)
     outcome = await call_model(run, task, load_budget(state), load_ledger(state))
+    if not await run.still_active():
+        return late_verdict(guard, outcome)
     if outcome.reply is None or outcome.reply.calls:
         return _failed(guard, outcome, _reason(outcome))
     repaired = accept_repair(draft, outcome.reply.text)

@@ -39,6 +39,8 @@ async def start_run(state: DiagnosisState, run: NodeRun) -> NodeResult:
     """Create the Run; thresholds and budget are read here, once (R2)."""
     query = checked_question(state.get("query"))
     context = run.context
+    # Before anything is stored: a model that does not exist refuses the question, and no Run is left behind.
+    model = run.resources.models.client(context.model).name
     settings = await DiagnosisHarnessCore(run.resources).start_run(run, query, state.get("session_id"))
     tracker = DiagnosisProgressTracker(
         no_gain_threshold=context.no_gain_threshold,
@@ -46,7 +48,6 @@ async def start_run(state: DiagnosisState, run: NodeRun) -> NodeResult:
     )
     budget = RunBudget(limits=settings.limits, started_at=settings.started_at)
     question = HumanMessage(content=query, id=f"question-{settings.run_id}")
-    model = run.resources.models.client(settings.model).name
     return NodeResult(
         update=fresh_run_update(state, settings.model_dump(mode="json"), tracker, budget, [question])
         | {"query": query},
