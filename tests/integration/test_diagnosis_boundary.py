@@ -100,7 +100,7 @@ async def test_a_diagnosis_streams_its_steps_and_reports_its_end(tmp_path: Path)
         "fallback",
         "operator",
     }
-    assert set(report.operator) == {"internal_state", "stop_reason", "error_code", "usage"}
+    assert set(report.operator) == {"internal_state", "stop_reason", "usage"}
     assert report.operator["usage"]["total_tokens"] == 110 + 110 + 250 + 55
     assert [step.node for step in steps[:5]] == [
         "start_run",
