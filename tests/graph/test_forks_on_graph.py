@@ -13,7 +13,6 @@ from nodes.harness import RunTakenElsewhere
 from nodes.ports import ModelReply, ModelRequest
 from service.store.clock import SystemClock
 from tests.fakes import SUPPORTED, ProbeTool, ScriptedModel, by_round, call, calls, draft, envelope
-from tests.hooks import HookedCanonicalStore
 from tests.loop import Loop, assert_every_call_answered_once, make_loop
 from tools.canonical.store import CanonicalStoreUnavailable
 
@@ -366,4 +365,3 @@ async def test_r3_a_call_longer_than_the_lease_keeps_the_run_its_own(place: str)
     await loop.run()
     assert taken == [False]
     assert loop.outcome["release_outcome"] == "FALLBACK"
-    assert isinstance(loop.canonical, HookedCanonicalStore)

@@ -60,7 +60,7 @@ async def test_r72_an_id_of_an_earlier_run_on_the_thread_may_come_again() -> Non
     loop = await ran(call("c1", "found a"), draft(), call("c1", "found a"), draft())
     await loop.run()
     assert loop.tool.ran == ["found a", "found a"], "another Run: no duplicate scope, no used id (R1)"
-    assert loop.state["output_failure"] is None if "output_failure" in loop.state else True
+    assert not loop.state.get("output_failure")
 
 
 @pytest.mark.parametrize("count", [2, 20])
