@@ -27,8 +27,7 @@ from tools.catalog import load_catalog
 from tools.contract import InformationGain, PreviousObservation
 
 PACKAGES = ("graph", "nodes", "release", "service", "tools")
-MAX_LINES = {"tests": 450}
-"""Lines a file may have, by folder; 400 elsewhere."""
+MAX_LINES = 450
 SECTIONS = ("budget", "context", "contract", "ledger", "state", "tracker")
 """Modules of `graph` that nodes may read: values and contracts, never the wiring (channels, routes, diagnosis)."""
 
@@ -349,8 +348,7 @@ def test_files_stay_small() -> None:
         if path.name.endswith("_texts.py"):
             continue  # lists of texts, no code
         lines = path.read_text("utf-8").count("\n")
-        allowed = MAX_LINES.get(path.relative_to(ROOT).parts[0], 400)
-        assert lines <= allowed, f"{ours(path)} has {lines} lines"
+        assert lines <= MAX_LINES, f"{ours(path)} has {lines} lines"
 
 
 def test_constraints_pin_versions_and_hold_no_address() -> None:
