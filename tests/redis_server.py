@@ -1,7 +1,8 @@
 """Redis for tests: a database of one's own on the running server, servers of one's own, a line that can fail.
 
 The running server is found by SUPERBIZ_TEST_REDIS_URL, default `redis://127.0.0.1:6379`; where nothing answers, tests that
-need it are skipped and say so. A test leases one of the databases 1-15, so that suites side by side do not meet.
+need it are skipped and say so. A test leases one of the databases 1-15 that hold nothing, so that suites side by side do
+not meet and nobody's data is lost.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ import pytest
 import redis
 
 SERVER_URL = os.environ.get("SUPERBIZ_TEST_REDIS_URL", "redis://127.0.0.1:6379").rstrip("/")
-LEASE_SECONDS = 120
+LEASE_SECONDS = 300
 _LEASE = "superbiz:test:lease"
 _GIVE_BACK = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end"
 
@@ -46,13 +47,12 @@ def require_redis() -> None:
 
 @contextmanager
 def leased_database() -> Iterator[int]:
-    """Lend the number of an empty database nobody else uses; what is left in it is deleted."""
+    """Lend the number of a database that is empty and that no other test uses; what is left in it is deleted."""
     require_redis()
     owner = uuid.uuid4().hex
     with redis.Redis.from_url(SERVER_URL) as client:
         number = _lease(client, owner)
         try:
-            _clear(number)
             yield number
         finally:
             _clear(number)
@@ -63,15 +63,22 @@ def _lease(client: redis.Redis, owner: str) -> int:
     for _ in range(100):
         for number in range(15, 0, -1):
             if client.set(f"{_LEASE}:{number}", owner, nx=True, ex=LEASE_SECONDS):
-                return number
+                if _is_empty(number):
+                    return number
+                client.eval(_GIVE_BACK, 1, f"{_LEASE}:{number}", owner)
         time.sleep(0.1)
     pytest.skip("no free database on the Redis server")
 
 
+def _is_empty(number: int) -> bool:
+    """Somebody's data is left alone."""
+    with redis.Redis.from_url(f"{SERVER_URL}/{number}") as client:
+        return client.dbsize() == 0
+
+
 def _clear(number: int) -> None:
     with redis.Redis.from_url(f"{SERVER_URL}/{number}") as client:
-        for key in client.scan_iter("harness:canonical:*"):
-            client.delete(key)
+        client.flushdb()
 
 
 Fault = Literal[

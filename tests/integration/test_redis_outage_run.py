@@ -14,7 +14,7 @@ from nodes.tool_boundary import execute
 from release.contract import LimitationCode
 from service.store.clock import FixedClock
 from tests.fakes import ProbeTool, call, draft, text
-from tests.integration.test_redis_canonical import two_ways
+from tests.integration.test_redis_canonical import patience, two_ways
 from tests.loop import Loop, assert_every_call_answered_once, make_loop
 from tests.redis_server import SERVER_URL, Fault, Line, leased_database
 from tools.canonical.redis import RedisCanonicalStore
@@ -72,7 +72,7 @@ async def test_r60_r65_an_outage_during_finish_is_a_fault_and_earlier_facts_are_
     database: int, fault: Fault
 ) -> None:
     """Also where the server applied the write: the harness cannot know, so call c2 is neither checked nor a fact."""
-    async with two_ways(database) as (store, _, way):
+    async with two_ways(database, patience(fault)) as (store, _, way):
 
         def act() -> None:
             way.fault, way.once = fault, True
