@@ -7,11 +7,17 @@ from collections.abc import Generator, Iterator
 from typing import TypeVar
 
 import pytest
+from hypothesis import settings
 
 from tests.no_network import block_network
 
 REQUIRE_ALL = os.environ.get("SUPERBIZ_REQUIRE_ALL", "") not in ("", "0")
 """Set by .ci/run: real material and servers are there, so a test that skips itself has lost its way."""
+
+# A loaded machine is no failure: no example has a deadline.
+settings.register_profile("suite", deadline=None)
+settings.register_profile("thorough", deadline=None, max_examples=2_000)
+settings.load_profile(os.environ.get("SUPERBIZ_HYPOTHESIS", "suite"))
 
 Report = TypeVar("Report", pytest.TestReport, pytest.CollectReport)
 
