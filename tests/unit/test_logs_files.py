@@ -231,8 +231,8 @@ def test_many_matches_keep_the_needle_and_tell_the_bound(tmp_path: Path) -> None
     assert (response.total, response.returned, response.truncated) == (12001, 5, True)
     assert "ERROR pool exhausted after 30s" in messages(response)
     assert [(pattern.template, pattern.count) for pattern in response.patterns] == [
-        ("ERROR pool exhausted after 0s", 1),
-        ("INFO request 0 took 0ms", 12000),
+        ("ERROR pool exhausted after 30s", 1),
+        ("INFO request <num> took <num>ms", 12000),
     ]
 
 

@@ -9,11 +9,12 @@ from typing import Any
 from tools.logs.events import EventCut, EventView
 from tools.logs.excerpt import GAP, condense
 from tools.logs.levels import telling_rank
+from tools.logs.pattern_list import bounded
 from tools.logs.patterns import PatternCount, PatternGrouper
-from tools.logs.request import LogEvent, LogPattern
+from tools.logs.request import LogEvent, LogPattern, PatternValues
 from tools.logs.select import Candidate, choose
 from tools.logs.timestamps import FormatTime
-from tools.masking import mask_text
+from tools.masking import MASK, mask_text
 
 MAX_HITS = 20_000
 """Matches kept for the choice of events; an ordered file is scanned back until it gave so many."""
@@ -99,20 +100,27 @@ class Collector:
         return event.model_copy(update=update)
 
     def patterns(self, format_time: FormatTime) -> list[LogPattern]:
-        """Return at most 50 patterns: trouble first, then frequent ones."""
+        """Return at most 50 patterns, trouble first, then frequent ones; their counts add up to the total."""
         ranked = sorted(
-            self.grouper.patterns, key=lambda item: (-item.rank, -item.count, -(item.last or 0.0), item.template)
+            self.grouper.patterns, key=lambda item: (-item.rank, -item.count, -(item.last or 0.0), item.tokens)
         )
-        return [_pattern(item, format_time) for item in ranked[:MAX_PATTERNS]]
+        listed = [make_pattern(item, format_time) for item in ranked]
+        return bounded(listed, lambda patterns: len(patterns) <= MAX_PATTERNS)
 
 
 def _short(label: str) -> str:
     return label if len(label) <= _MAX_LABEL_CHARS else f"{label[: _MAX_LABEL_CHARS // 2]}{GAP}{label[-30:]}"
 
 
-def _pattern(item: PatternCount, format_time: FormatTime) -> LogPattern:
+def make_pattern(item: PatternCount, format_time: FormatTime) -> LogPattern:
+    """Make the response's pattern. Numbers of a template that holds a secret are not told."""
+    template, values = item.template, item.values
     return LogPattern(
-        template=item.template, count=item.count, first=format_time(item.first), last=format_time(item.last)
+        template=template,
+        count=item.count,
+        first=format_time(item.first),
+        last=format_time(item.last),
+        values=PatternValues(min=values[0], max=values[1]) if values and MASK not in template else None,
     )
 
 

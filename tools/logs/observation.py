@@ -10,7 +10,7 @@ from tools.contract import MAX_OBSERVATION_BYTES, ControlView, EvidenceStatus, I
 from tools.evidence_tool import FactView, ObservationContractViolation
 from tools.logs.excerpt import condense
 from tools.logs.request import LogEvent, LogPattern, QueryLogsResponse
-from tools.logs.result import MAX_EVENTS, MAX_MESSAGE_CHARS, MAX_PATTERNS, event_priority, json_bytes
+from tools.logs.result import MAX_EVENTS, MAX_MESSAGE_CHARS, event_priority, json_bytes
 
 MAX_FACT_CHARS = 300
 _EVENT_KEYS = ("timestamp", "level", "service", "instance", "message", "attributes")
@@ -78,7 +78,7 @@ def project_observation(tool_call_id: str, scope: Scope, agent_result: dict[str,
         "total": result.total,
         "total_is_lower_bound": result.total_is_lower_bound,
         "events": events,
-        "patterns": [pattern.model_dump(mode="json") for pattern in result.patterns[:MAX_PATTERNS]],
+        "patterns": [pattern.model_dump(mode="json", exclude_none=True) for pattern in result.patterns],
         "truncated": result.truncated,
     }
     order = event_priority(events)
@@ -87,8 +87,6 @@ def project_observation(tool_call_id: str, scope: Scope, agent_result: dict[str,
         if order:
             gone.add(order.pop())
             observation["events"] = [event for index, event in enumerate(events) if index not in gone]
-        elif observation["patterns"]:
-            observation["patterns"].pop()
         else:
             raise ObservationContractViolation
         observation["truncated"] = True

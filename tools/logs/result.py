@@ -9,6 +9,7 @@ from typing import Any
 from tools.logs.events import MAX_ATTRIBUTE_CHARS as RAW_ATTRIBUTE_CHARS
 from tools.logs.excerpt import condense, cut_line
 from tools.logs.levels import telling_rank
+from tools.logs.pattern_list import bounded
 from tools.logs.patterns import MAX_TEMPLATE_CHARS as RAW_TEMPLATE_CHARS
 from tools.logs.patterns import PatternGrouper
 from tools.logs.request import LogEvent, LogPattern, QueryLogsResponse
@@ -112,14 +113,23 @@ def _without_cut_end(masked: str, cut: bool) -> str:
 
 
 def _patterns(patterns: Sequence[LogPattern]) -> list[dict[str, Any]]:
-    kept: list[dict[str, Any]] = []
-    room = PATTERN_BYTES
-    for pattern in patterns:
-        cut = len(pattern.template) >= RAW_TEMPLATE_CHARS
-        template = cut_line(_without_cut_end(mask_text(pattern.template), cut), MAX_TEMPLATE_CHARS)
-        item = pattern.model_dump(mode="json") | {"template": template}
-        size = json_bytes(item) + 2
-        if len(kept) < MAX_PATTERNS and size <= room:
-            kept.append(item)
-            room -= size
-    return kept
+    kept = bounded([_pattern(pattern) for pattern in patterns], _patterns_fit)
+    return [_pattern_json(pattern) for pattern in kept]
+
+
+def _pattern(pattern: LogPattern) -> LogPattern:
+    masked = mask_text(pattern.template)
+    values = pattern.values if masked == pattern.template else None  # they may be of what was masked
+    template = _without_cut_end(masked, len(pattern.template) >= RAW_TEMPLATE_CHARS)
+    return pattern.model_copy(update={"template": template, "values": values})
+
+
+def _pattern_json(pattern: LogPattern) -> dict[str, Any]:
+    template = cut_line(pattern.template, MAX_TEMPLATE_CHARS)
+    return pattern.model_dump(mode="json", exclude_none=True) | {"template": template}
+
+
+def _patterns_fit(patterns: Sequence[LogPattern]) -> bool:
+    if len(patterns) > MAX_PATTERNS:
+        return False
+    return sum(json_bytes(_pattern_json(pattern)) + 2 for pattern in patterns) <= PATTERN_BYTES
