@@ -125,7 +125,7 @@ def test_traces_without_times_are_one_event(tmp_path: Path) -> None:
 
 def test_lines_before_the_first_timestamp_are_as_old_as_it(tmp_path: Path) -> None:
     write(tmp_path, "banner one\nbanner two\n2026-03-01 03:00:00 up\n")
-    assert messages(ask(tmp_path)) == ["up", "banner two", "banner one"]
+    assert messages(ask(tmp_path)) == ["up", "banner one", "banner two"]
     assert ask(tmp_path, minutes=1).total == 0
 
 

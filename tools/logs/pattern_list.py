@@ -6,14 +6,37 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 
 from tools.logs.levels import telling_rank
+from tools.logs.patterns import PatternCount
 from tools.logs.request import LogPattern, PatternValues
+from tools.logs.timestamps import FormatTime
+from tools.masking import MASK
 from tools.placeholders import ANY, OTHER
 
+MAX_PATTERNS = 50
+"""Patterns in a backend's answer."""
 MIN_JOINED_TOKENS = 4
 """Shorter templates that differ in one token have too little in common to be joined."""
 _MAX_COMPARED = 300
 
 Fits = Callable[[Sequence[LogPattern]], bool]
+
+
+def response_patterns(patterns: Iterable[PatternCount], format_time: FormatTime) -> list[LogPattern]:
+    """Return at most 50 patterns, trouble first, then frequent ones; their counts add up to that of all."""
+    ranked = sorted(patterns, key=lambda item: (-item.rank, -item.count, -(item.last or 0.0), item.tokens))
+    return bounded([_listed(item, format_time) for item in ranked], lambda listed: len(listed) <= MAX_PATTERNS)
+
+
+def _listed(item: PatternCount, format_time: FormatTime) -> LogPattern:
+    template, values = item.template, item.values
+    return LogPattern(
+        template=template,
+        count=item.count,
+        first=format_time(item.first),
+        last=format_time(item.last),
+        # Numbers of a template that holds a secret may be of the secret.
+        values=PatternValues(min=values[0], max=values[1]) if values and MASK not in template else None,
+    )
 
 
 def bounded(patterns: Sequence[LogPattern], fits: Fits) -> list[LogPattern]:

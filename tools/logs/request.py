@@ -43,7 +43,7 @@ class QueryLogsRequest(BusinessRequest):
         le=100,
         description=(
             "Most events to show. At most 20 fit, whatever is asked, and long messages are cut to make room: ask for 3 "
-            "to 5 to read whole messages. total and the patterns' counts cover all matches, not only those shown."
+            "to 5 to read whole messages. total and the patterns' counts cover all matches, also those not shown."
         ),
     )
 
