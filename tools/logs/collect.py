@@ -143,7 +143,7 @@ def _masked_segments(text: str, needles: Sequence[str]) -> str:
     if len(text) <= 4 * _SEGMENT_CHARS:
         return mask_text(text)
     lowered = text.lower()
-    at = max((lowered.find(needle) for needle in needles), default=-1)
+    at = min((at for needle in needles if (at := lowered.find(needle)) >= 0), default=-1)
     parts = [_segment(text, 0, _SEGMENT_CHARS)]
     if _SEGMENT_CHARS < at < len(text) - _SEGMENT_CHARS:
         parts.append(_segment(text, at - _SEGMENT_CHARS // 2, at + _SEGMENT_CHARS // 2))

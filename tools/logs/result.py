@@ -35,22 +35,28 @@ def json_bytes(value: Any) -> int:
 
 
 def make_agent_result(response: QueryLogsResponse, needles: Sequence[str]) -> dict[str, Any]:
-    """Mask and bound a response. What does not fit is left out, the least telling first."""
+    """Mask and bound a response. What does not fit is left out, the least telling first; then `truncated` is set."""
     patterns = _patterns(response.patterns)
-    events = _fitting(
-        [_event(event, needles) for event in response.events], CONTENT_BYTES - json_bytes(patterns), needles
-    )
+    masked = [_masked(event) for event in response.events]
+    kept = _fitting([_shortened(event, MAX_MESSAGE_CHARS, needles) for event in masked], _room(patterns), needles)
+    events = list(kept.values())
     body = response.model_dump(mode="json", by_alias=True)
     return body | {
         "events": events,
         "patterns": patterns,
         "returned": len(events),
-        "truncated": response.truncated or response.total > len(events),
+        "truncated": response.truncated
+        or response.total > len(events)
+        or any(event != masked[index] for index, event in kept.items()),
     }
 
 
-def _fitting(events: list[dict[str, Any]], room: int, needles: Sequence[str]) -> list[dict[str, Any]]:
-    """Keep the most telling events within `room` bytes; one event of every pattern is worth shortening them all."""
+def _room(patterns: list[dict[str, Any]]) -> int:
+    return CONTENT_BYTES - json_bytes(patterns)
+
+
+def _fitting(events: list[dict[str, Any]], room: int, needles: Sequence[str]) -> dict[int, dict[str, Any]]:
+    """Keep the most telling events within `room` bytes, by position; one of every pattern is worth shortening them all."""
     candidates = _candidates(events)
     first = leaders(candidates)[:MAX_EVENTS]
     led: dict[int, dict[str, Any]] = {}
@@ -65,7 +71,7 @@ def _fitting(events: list[dict[str, Any]], room: int, needles: Sequence[str]) ->
         if size <= room and len(kept) < MAX_EVENTS:
             kept[index] = event
             room -= size
-    return [kept[index] for index in sorted(kept)]
+    return dict(sorted(kept.items()))
 
 
 def event_priority(events: Sequence[dict[str, Any]]) -> list[int]:
@@ -80,8 +86,7 @@ def _candidates(events: Sequence[dict[str, Any]]) -> list[Candidate]:
     return [Candidate(group, rank, grouper.patterns[group].count) for group, rank in zip(groups, ranks, strict=True)]
 
 
-def _event(event: LogEvent, needles: Sequence[str]) -> dict[str, Any]:
-    message = condense(mask_text(event.message), MAX_MESSAGE_CHARS, needles)
+def _masked(event: LogEvent) -> dict[str, Any]:
     attributes: dict[str, Any] = {}
     for key, value in event.attributes.items():
         if len(attributes) == MAX_ATTRIBUTES:
@@ -95,14 +100,12 @@ def _event(event: LogEvent, needles: Sequence[str]) -> dict[str, Any]:
         "level": event.level,
         "service": mask_text(event.service) if event.service else None,
         "instance": mask_text(event.instance) if event.instance else None,
-        "message": message,
+        "message": mask_text(event.message),
         "attributes": attributes,
     }
 
 
 def _shortened(event: dict[str, Any], chars: int, needles: Sequence[str]) -> dict[str, Any]:
-    if chars >= MAX_MESSAGE_CHARS:
-        return event
     attributes = event["attributes"] if chars > _MESSAGE_STEPS[-1] else {}
     return event | {"message": condense(event["message"], chars, needles), "attributes": attributes}
 
