@@ -3,7 +3,8 @@ r"""Quotes between backticks, and whether a text occurs verbatim in what a call 
 A model reads a result as JSON text and writes its answer as JSON again, so a quote may reproduce either the value or
 its JSON form (`\"` for a quote, `\n` for a line break, `["svc",503]` for a row). Runs of whitespace count as one space.
 Nothing else is forgiven: not case, not an elision, not words put together from two places. A quote that begins or ends
-with a digit does not match inside a longer number.
+with a digit does not match inside a longer number. A template, where placeholders stand for what varies, is no text that
+anything returned: of it only the pieces between its placeholders may be quoted.
 """
 
 from __future__ import annotations
@@ -16,9 +17,12 @@ from typing import Any
 
 from release.contract import AnalysisKind
 from release.evidence import EvidenceView
+from tools.placeholders import verbatim_pieces
 
 FREE_TEXT_FIELDS = frozenset({"query", "sql", "params"})
 """Fields of a request that hold the model's own words (R43). Their echo in a result is no evidence of anything."""
+TEMPLATE_FIELD = "template"
+"""Field of a result that holds a text with placeholders."""
 
 _SPACE = re.compile(r"\s+")
 _FENCE_LANGUAGE = re.compile(r"^[A-Za-z0-9_+.-]*\n")
@@ -98,11 +102,28 @@ def haystack(view: EvidenceView, kind: AnalysisKind) -> Haystack:
 
 
 def _texts(value: Mapping[str, Any]) -> tuple[str, ...]:
+    split = _split_templates(value)
     forms = [
-        json.dumps(value, ensure_ascii=False, separators=separators, default=str)
+        json.dumps(split, ensure_ascii=False, separators=separators, default=str)
         for separators in ((",", ":"), (", ", ": "))
     ]
-    return tuple(_flat(text) for text in dict.fromkeys([*_leaves(value), *forms]) if text)
+    return tuple(_flat(text) for text in dict.fromkeys([*_leaves(split), *forms]) if text)
+
+
+def _split_templates(value: Any) -> Any:
+    """Return JSON data with every template that has placeholders as a list of the pieces between them."""
+    if isinstance(value, Mapping):
+        return {key: _pieces(item) if key == TEMPLATE_FIELD else _split_templates(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_split_templates(item) for item in value]
+    return value
+
+
+def _pieces(item: Any) -> Any:
+    if not isinstance(item, str):
+        return _split_templates(item)
+    pieces = verbatim_pieces(item)
+    return item if pieces == [item] else pieces
 
 
 def _leaves(value: Any) -> Iterator[str]:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 
 from service.offline.trouble import clean, weight
+from tools.placeholders import verbatim_pieces
 
 PHRASES: dict[str, dict[str, str]] = {
     "zh": {
@@ -78,7 +79,7 @@ def quote(text: str, limit: int = 200, wanted: Sequence[str] = ()) -> str:
 
 
 def excerpt(text: str, limit: int, wanted: Sequence[str] = ()) -> str:
-    """A contiguous piece of a text without line breaks and backticks: all of it, or the clauses that tell most.
+    """A contiguous piece of a text without line breaks, backticks, placeholders: all of it, or the clauses that tell most.
 
     Lines and clauses that hold a `wanted` text (lower case) come before others.
     """
@@ -86,8 +87,8 @@ def excerpt(text: str, limit: int, wanted: Sequence[str] = ()) -> str:
     def holds(piece: str) -> int:
         return sum(item in piece.lower() for item in wanted)
 
-    pieces = [piece.strip() for piece in re.split(r"[`\r\n\x00-\x08\x0b-\x1f]+", text)]
-    pieces = [piece for piece in pieces if piece]
+    parts = re.split(r"[`\r\n\x00-\x08\x0b-\x1f]+", text)
+    pieces = [piece.strip() for part in parts for piece in verbatim_pieces(part)]
     if not pieces:
         return ""
     best = max(pieces, key=lambda piece: (holds(piece), weight(piece), min(len(piece), 40)))

@@ -11,6 +11,7 @@ from service.offline.checks import Check, parse_checks
 from service.offline.terms import Question
 from service.offline.transcript import Exchange
 from service.offline.trouble import clean, is_preamble, longest_seconds, shared_terms, telling
+from tools.placeholders import OTHER, is_verbatim, verbatim_pieces
 
 NOTEWORTHY = 2.0
 """Score from which a line counts as telling."""
@@ -22,7 +23,10 @@ _WORDS = re.compile(r"[A-Za-z_]{2,}|[\u3400-\u9fff]")
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One distinct line of a result. `text` occurs verbatim in the observation; times are as the tool wrote them."""
+    """One distinct line of a result, times as the tool wrote them.
+
+    `text` occurs verbatim in the observation, where `is_event` is False with placeholders for what varies.
+    """
 
     text: str
     level: str
@@ -57,7 +61,7 @@ def skeleton(text: str) -> frozenset[str]:
 
 
 def _plain_words(text: str) -> frozenset[str]:
-    words = (word for word in clean(text).split() if not any(c.isdigit() for c in word))
+    words = (word for word in clean(text).split() if not any(c.isdigit() for c in word) and is_verbatim(word))
     return frozenset(_WORDS.findall(" ".join(words).lower()))
 
 
@@ -83,7 +87,7 @@ def read_lines(exchange: Exchange, question: Question) -> tuple[Line, ...]:
             _merge(lines, Line(text, level, score, 1, stamp, stamp, True, shared_terms(text, question)))
     counted: set[int] = set()
     for pattern in _objects(exchange.answer.get("patterns")):
-        if str(pattern.get("template") or "").strip():
+        if str(pattern.get("template") or OTHER).strip() != OTHER:
             counted.add(_add_pattern(lines, counted, pattern, question))
     return tuple(sorted((_weigh(line, total) for line in lines), key=lambda line: -line.score))
 
@@ -134,7 +138,8 @@ def leaves(exchange: Exchange) -> list[str]:
     """Texts of a log or database result that may be quoted."""
     answer = exchange.answer
     texts = [str(event.get("message") or "") for event in _objects(answer.get("events"))]
-    texts += [str(pattern.get("template") or "") for pattern in _objects(answer.get("patterns"))]
+    for pattern in _objects(answer.get("patterns")):
+        texts += verbatim_pieces(str(pattern.get("template") or ""))
     texts += [str(cell) for row in rows(exchange) for cell in row if cell is not None]
     return [text for text in texts if text]
 

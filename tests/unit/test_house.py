@@ -36,7 +36,7 @@ MAY_IMPORT = {
     "graph": r"nodes\..+|release\.contract|tools\.(contract|catalog)",
     "nodes": rf"graph\.({'|'.join(SECTIONS)})|release\..+"
     r"|tools\.(canonical\.store|catalog|contract|envelope_protocol|evidence_tool)",
-    "release": r"graph\.contract|tools\.(contract|evidence_tool|masking)",
+    "release": r"graph\.contract|tools\.(contract|evidence_tool|masking|placeholders)",
     "tools": r"graph\.contract",
 }
 """Package → modules of the other packages that it may import."""

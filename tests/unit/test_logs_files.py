@@ -125,7 +125,7 @@ def test_traces_without_times_are_one_event(tmp_path: Path) -> None:
 
 def test_lines_before_the_first_timestamp_are_as_old_as_it(tmp_path: Path) -> None:
     write(tmp_path, "banner one\nbanner two\n2026-03-01 03:00:00 up\n")
-    assert messages(ask(tmp_path)) == ["up", "banner two", "banner one"]
+    assert messages(ask(tmp_path)) == ["up", "banner one", "banner two"]
     assert ask(tmp_path, minutes=1).total == 0
 
 
@@ -231,8 +231,8 @@ def test_many_matches_keep_the_needle_and_tell_the_bound(tmp_path: Path) -> None
     assert (response.total, response.returned, response.truncated) == (12001, 5, True)
     assert "ERROR pool exhausted after 30s" in messages(response)
     assert [(pattern.template, pattern.count) for pattern in response.patterns] == [
-        ("ERROR pool exhausted after 0s", 1),
-        ("INFO request 0 took 0ms", 12000),
+        ("ERROR pool exhausted after 30s", 1),
+        ("INFO request <num> took <num>ms", 12000),
     ]
 
 

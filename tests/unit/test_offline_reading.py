@@ -108,3 +108,13 @@ def test_r89_a_quote_is_verbatim_bounded_and_without_backticks(text: str, limit:
     assert len(piece) <= limit
     assert "`" not in piece
     assert "\n" not in piece
+
+
+def test_placeholders_of_a_pattern_are_neither_words_nor_quoted() -> None:
+    patterns: list[dict[str, object]] = [
+        {"template": "order <num> failed: card refused by <ip>", "count": 90, "values": {"min": "1", "max": "7"}},
+        {"template": "<other patterns>", "count": 10},
+    ]
+    (line,) = read_lines(exchange([], patterns, total=100), QUESTION)
+    assert line.skeleton == frozenset({"order", "failed", "card", "refused", "by"})
+    assert quote(line.text) == "`failed: card refused by`"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -340,3 +341,38 @@ def test_r89_6_every_real_log_line_can_be_quoted_back() -> None:
 def test_r89_echo_of_the_request_is_no_evidence_but_the_same_words_in_an_event_are() -> None:
     result = {**LOG_RESULT, "events": [{"message": "saw error OR timeout here"}]}
     assert codes(draft(observation(1, "`error OR timeout`", "log-1")), logs(result=result)) == []
+
+
+PATTERNS: dict[str, Any] = {
+    "events": [{"message": "<ip>10.0.0.7</ip> refused"}],
+    "patterns": [
+        {
+            "template": "call to <ip> took <num> seconds on worker <*>",
+            "count": 19,
+            "values": {"min": "2.5", "max": "9.01"},
+        },
+        {"template": "pool of prod-db:3333 exhausted, max size 256", "count": 4},
+        {"template": "<other patterns>", "count": 3},
+    ],
+    "total": 26,
+}
+
+
+@pytest.mark.parametrize(
+    ("quote", "passes"),
+    [
+        ("pool of prod-db:3333 exhausted, max size 256", True),
+        ("seconds on worker", True),
+        ("9.01", True),
+        ("<ip>10.0.0.7</ip> refused", True),
+        ("call to <ip> took", False),
+        ("took <num> seconds", False),
+        ("<num>", False),
+        ("on worker <*>", False),
+        ('"template":"call to <ip> took <num> seconds on worker <*>"', False),
+        ("took seconds", False),
+        ("<other patterns>", False),
+    ],
+)
+def test_r89_6_a_template_is_no_quotable_line_but_its_fixed_pieces_are(quote: str, passes: bool) -> None:
+    assert haystack(views(logs(result=PATTERNS))["log-1"], OBS).holds(quote) is passes

@@ -26,6 +26,7 @@ from tools.logs.match import Predicate, compile_predicate, prefilter
 from tools.logs.query import needles
 from tools.logs.request import QueryLogsResponse
 from tools.logs.scan import LogFile, Window, sample_lines
+from tools.logs.sections import Sections
 from tools.logs.source import BinaryFileError, Source, TopicFile, TopicUnavailableError, topic_files
 from tools.logs.timestamps import TimestampReader, detect_formats, time_formatter
 
@@ -180,6 +181,7 @@ class _TopicScan:
     ) -> float | None:
         """Collect the matches of one block and return its oldest time."""
         oldest: float | None = None
+        sections = Sections(data)
         for count, cut in enumerate(cuts):
             if count % 500 == 0:
                 self.stop()
@@ -189,7 +191,9 @@ class _TopicScan:
                 oldest = cut.epoch if oldest is None else min(oldest, cut.epoch)
             view = EventView(data[cut.start : cut.end], cut.stamp_end)
             if predicate(view):
-                self.found.add(cut, view, number, log.source.file.label, base + cut.start)
+                timeless = cut.epoch is None or cut.implied
+                headings = sections.above(cut.start) if timeless else ()
+                self.found.add(cut, view, number, log.source.file.label, base + cut.start, headings)
         return oldest
 
     def _scanned_back_to(self, epoch: float | None) -> None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from tools.logs.events import EventCut, EventView
 from tools.logs.excerpt import GAP, condense
 from tools.logs.levels import telling_rank
-from tools.logs.patterns import PatternCount, PatternGrouper
+from tools.logs.pattern_list import response_patterns
+from tools.logs.patterns import PatternGrouper
 from tools.logs.request import LogEvent, LogPattern
+from tools.logs.sections import Headings, section_text
 from tools.logs.select import Candidate, choose
 from tools.logs.timestamps import FormatTime
 from tools.masking import mask_text
@@ -20,7 +21,6 @@ MAX_HITS = 20_000
 MAX_UNORDERED_HITS = 200_000
 MAX_MESSAGE_CHARS = 4_000
 """Characters of one message in a backend's answer."""
-MAX_PATTERNS = 50
 _MAX_LABEL_CHARS = 64
 _MAX_KEPT_BYTES = 64 * 1024 * 1024
 _MAX_RAW_BYTES = 32 * 1024
@@ -33,14 +33,21 @@ _TRIM_CHARS = 300
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """One match: its order (newest first), and what its event is made from."""
+    """One match: its order (newest first), and what its event is made from. `headings`: see `sections.Sections`."""
 
     order: tuple[float, int, int]
     epoch: float | None
     file: str
+    headings: Headings
     rank: int
     pattern: int
     event: EventView | LogEvent
+
+    @property
+    def shown_order(self) -> tuple[float, int, bool, int]:
+        """Newest first; where nothing tells a time, from the file's beginning to its end."""
+        newest, file, place = self.order
+        return newest, file, self.epoch is None, -place if self.epoch is None else place
 
 
 @dataclass(slots=True)
@@ -53,7 +60,7 @@ class Collector:
     grouper: PatternGrouper = field(default_factory=PatternGrouper)
     _kept_bytes: int = 0
 
-    def add(self, cut: EventCut, view: EventView, file: int, label: str, offset: int) -> None:
+    def add(self, cut: EventCut, view: EventView, file: int, label: str, offset: int, headings: Headings = ()) -> None:
         """Count one match; `offset` is its place in the file numbered `file`, `label` is shown with the event."""
         epoch = None if cut.implied else cut.epoch
         message = view.message
@@ -61,7 +68,7 @@ class Collector:
         pattern = self.grouper.add(message, epoch, rank)
         self.total += 1
         newest = float("inf") if cut.epoch is None else -cut.epoch
-        self.hits.append(Hit((newest, file, -offset), epoch, label, rank, pattern, self._keep(view)))
+        self.hits.append(Hit((newest, file, -offset), epoch, label, headings, rank, pattern, self._keep(view)))
         if len(self.hits) >= _PRUNE_FROM:
             self._prune()
 
@@ -85,35 +92,32 @@ class Collector:
         self.hits = kept
 
     def events(self, limit: int, several: bool, format_time: FormatTime) -> list[LogEvent]:
-        """Choose at most `limit` events, newest first; `several`: name each event's file."""
+        """Choose at most `limit` events, newest first, lines without a time in file order.
+
+        `several`: name each event's file.
+        """
         self.hits.sort(key=lambda hit: hit.order)
         counts = [pattern.count for pattern in self.grouper.patterns]
         candidates = [Candidate(hit.pattern, hit.rank, counts[hit.pattern]) for hit in self.hits]
-        return [self._event(self.hits[index], several, format_time) for index in choose(candidates, limit)]
+        chosen = sorted((self.hits[index] for index in choose(candidates, limit)), key=lambda hit: hit.shown_order)
+        return [self._event(hit, several, format_time) for hit in chosen]
 
     def _event(self, hit: Hit, several: bool, format_time: FormatTime) -> LogEvent:
         event = hit.event if isinstance(hit.event, LogEvent) else build_event(hit.event, None, self.needles)
-        update: dict[str, Any] = {"timestamp": format_time(hit.epoch)}
+        place = {"section": section_text(hit.headings)} if hit.headings else {}
         if several:
-            update["attributes"] = {**event.attributes, "file": _short(hit.file)}
-        return event.model_copy(update=update)
+            place["file"] = _short(hit.file)
+        return event.model_copy(
+            update={"timestamp": format_time(hit.epoch), "attributes": {**event.attributes, **place}}
+        )
 
     def patterns(self, format_time: FormatTime) -> list[LogPattern]:
-        """Return at most 50 patterns: trouble first, then frequent ones."""
-        ranked = sorted(
-            self.grouper.patterns, key=lambda item: (-item.rank, -item.count, -(item.last or 0.0), item.template)
-        )
-        return [_pattern(item, format_time) for item in ranked[:MAX_PATTERNS]]
+        """Return at most 50 patterns whose counts add up to the total."""
+        return response_patterns(self.grouper.patterns, format_time)
 
 
 def _short(label: str) -> str:
     return label if len(label) <= _MAX_LABEL_CHARS else f"{label[: _MAX_LABEL_CHARS // 2]}{GAP}{label[-30:]}"
-
-
-def _pattern(item: PatternCount, format_time: FormatTime) -> LogPattern:
-    return LogPattern(
-        template=item.template, count=item.count, first=format_time(item.first), last=format_time(item.last)
-    )
 
 
 def build_event(view: EventView, timestamp: str | None, needles: Sequence[str]) -> LogEvent:
@@ -139,7 +143,7 @@ def _masked_segments(text: str, needles: Sequence[str]) -> str:
     if len(text) <= 4 * _SEGMENT_CHARS:
         return mask_text(text)
     lowered = text.lower()
-    at = max((lowered.find(needle) for needle in needles), default=-1)
+    at = min((at for needle in needles if (at := lowered.find(needle)) >= 0), default=-1)
     parts = [_segment(text, 0, _SEGMENT_CHARS)]
     if _SEGMENT_CHARS < at < len(text) - _SEGMENT_CHARS:
         parts.append(_segment(text, at - _SEGMENT_CHARS // 2, at + _SEGMENT_CHARS // 2))

@@ -25,9 +25,10 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff]")
 _LEADING = re.compile(r"^[\s\]\"')|,;]*(?:[-:]\s)?\s*")
 _SYSLOG = re.compile(r"(?P<host>[\w.\-/@]{1,64}) (?P<program>[\w.\-/()]{1,64})(?:\[\d{1,10}\])?: ")
 _PAIR = re.compile(
-    r"(?<![\w.\-])(?P<key>service|service_name|app|instance|host|hostname|pod)=\"?(?P<value>[\w.\-:/]{1,64})"
+    r"(?:^|(?<=[\s,\[]))(?<!\w: )(?P<key>service|service_name|app|instance|host|hostname|pod)="
+    r"\"?(?P<value>[\w.\-:/]{1,64})"
 )
-
+_FIRST_PAIR = re.compile(r"[\w.\-]{1,64}=")
 _NO_VALUE = re.compile(r'"[^"\\\n]{0,100}"\s{0,4}:\s{0,4}(?:null\b|""|\[\]|\{\})')
 
 T = TypeVar("T")
@@ -151,7 +152,15 @@ class EventView:
         for key in LEVEL_KEYS if self.fields else ():
             if key in self.fields:
                 return level_of_value(self.fields[key])
-        return klog_level(self.first_line) or level_of_text(self.message.split("\n", 1)[0])
+        return klog_level(self.first_line) or self._level_of_text()
+
+    def _level_of_text(self) -> str | None:
+        """Look at the head of the line; of a JSON line, at the head of its message."""
+        if not self.fields:
+            return level_of_text(self.after_stamp.split("\n", 1)[0])
+        before = self.after_stamp.split("{", 1)[0]
+        said = level_of_text(self.message.split("\n", 1)[0]) if self._message_key else None
+        return level_of_text(before) or said
 
     @lazy
     def service(self) -> str | None:
@@ -170,9 +179,11 @@ class EventView:
                 if isinstance(value, str) and value:
                     return clean(value)[:MAX_NAME_CHARS]
             return None
-        for match in _PAIR.finditer(self.first_line, 0, 2000):
-            if match.group("key") in pairs:
-                return match.group("value")
+        # A line without time and level that does not begin with a pair is a description: its pairs tell of others.
+        if self.stamp_end or self.level or _FIRST_PAIR.match(self.first_line):
+            for match in _PAIR.finditer(self.first_line, 0, 2000):
+                if match.group("key") in pairs:
+                    return match.group("value")
         if self.stamp_end and self.first_line[:3].isalpha():
             syslog = _SYSLOG.match(self.after_stamp)
             return syslog.group(group) if syslog else None

@@ -8,6 +8,8 @@ from collections.abc import Sequence
 GAP = "…"
 _MAX_LINES = 400
 _FRAME_WEIGHT = 5
+_MIN_SHOWN = 40
+"""A shorter piece of a line tells nothing."""
 _EXCEPTION = re.compile(
     r"^\s*(?:Caused by: |[\w.$]{0,120}(?:[Ee]rror|Exception|Failure|Fault|Panic)(?::|$))|panic:|fatal error:"
 )
@@ -16,30 +18,41 @@ _FRAME = re.compile(
 )
 
 
-def cut_line(text: str, limit: int, needles: Sequence[str] = ()) -> str:
-    """Shorten text to `limit` characters, keeping its beginning and the surroundings of the first needle beyond it."""
+def cut_line(text: str, limit: int) -> str:
+    """Shorten text to `limit` characters at its end: between words where one ends near, never inside a number."""
     if len(text) <= limit:
         return text
     if limit < 8:
         return text[: max(0, limit)]
+    cut = text[: limit - 1]
+    space = -1 if text[limit - 1].isspace() else cut.rfind(" ", limit * 3 // 4)
+    if space > 0:
+        cut = cut[:space]
+    elif text[limit - 1].isdigit():
+        cut = cut.rstrip("0123456789.") or cut
+    return cut.rstrip() + GAP
+
+
+def _with_needle(text: str, limit: int, needles: Sequence[str]) -> str:
+    """Shorten one long line; a needle that its beginning does not show gets whole words around it on a second line."""
     at = _needle_at(text, needles)
-    if at < 0 or at < limit * 3 // 4:
-        return text[: limit - 1].rstrip() + GAP
-    head = limit // 4
-    width = limit - head - 3
-    start = max(head, min(at - width // 3, len(text) - width))
-    tail = text[start : start + width]
-    return f"{text[:head].rstrip()} {GAP}{tail}" + (GAP if start + width < len(text) else "")
+    width = limit // 2
+    if at < limit - 1 or limit < 2 * _MIN_SHOWN:
+        return cut_line(text, limit)
+    start = max(0, at - width // 4)
+    space = text.find(" ", start, at)
+    around = text[space + 1 if space >= 0 else at :]
+    return f"{cut_line(text, limit - width)}\n{GAP}{cut_line(around, width - 2)}"
 
 
 def _needle_at(text: str, needles: Sequence[str]) -> int:
+    """Return where the first of the needles stands; -1 when none does."""
     lowered = text.lower()
-    found = [at for needle in needles if needle and (at := lowered.find(needle)) >= 0]
-    return max(found, default=-1)
+    return min((at for needle in needles if needle and (at := lowered.find(needle)) >= 0), default=-1)
 
 
 def condense(text: str, limit: int, needles: Sequence[str] = ()) -> str:
-    """Shorten a message of one or many lines to `limit` characters; dropped lines leave a `…`.
+    """Shorten a message of one or many lines to `limit` characters; a cut end and dropped lines leave a `…`.
 
     Of many lines the first stays, then the last exception, lines with a needle, other exceptions, others, stack frames.
     """
@@ -49,7 +62,7 @@ def condense(text: str, limit: int, needles: Sequence[str] = ()) -> str:
     if len(lines) > _MAX_LINES:
         lines = _few(lines, needles)
     if len(lines) == 1:
-        return cut_line(text, limit, needles)
+        return _with_needle(text, limit, needles)
     kept: dict[int, str] = {}
     room = limit
     for index in _order(lines, needles):
@@ -58,7 +71,7 @@ def condense(text: str, limit: int, needles: Sequence[str] = ()) -> str:
             if index != 0 and (room < 60 or len(kept) > 2):
                 continue
             share = room - 3 if index else max(limit // 3, 40)
-            kept[index] = cut_line(lines[index], share, needles)
+            kept[index] = cut_line(lines[index], share)
         else:
             kept[index] = lines[index]
         room -= len(kept[index]) + 3

@@ -18,11 +18,23 @@ _NAMES = {
 }
 _CANONICAL = {name: level for level, names in _NAMES.items() for name in names}
 _UPPER = "|".join(sorted((name for name in _CANONICAL if name not in ("FINE", "FAIL")), key=len, reverse=True))
+_ANY_CASE = "|".join(sorted(_CANONICAL, key=len, reverse=True))
 _HEAD_CHARS = 240
-_TEXT_LEVEL = re.compile(
-    rf"(?<![\w\-])(?P<upper>{_UPPER})(?![\w\-])"  # upper case stands for itself
-    r"|\[(?P<bracket>[A-Za-z]{3,13})\]"
-    r"|\b(?:level|lvl|severity)[\"']?\s?[=:]\s?[\"']?(?P<pair>[A-Za-z]{3,13})"
+_HEAD_FIELD = (
+    r"(?:\[[^\]\n]{0,80}\]\s*+|\([^)\n]{0,80}\)\s*+|\{[^}\n\"]{0,80}\}\s*+|[\-|:*#,;>~]{1,3}+\s*+"  # [main] (pool-1) - |
+    r"|(?=\S{0,80}?[\d._/$@:\-])[^\s\[\](){}<>\"']{1,80}+\s++"  # 4711, auth-service, org.app.Main, kernel:
+    r"|[A-Z]{2,20}\s++)"
+)
+_HEAD_LEVEL = (
+    rf"(?:(?P<upper>{_UPPER})(?![\w\-]|\.\w)"
+    rf"|[\[(<]\s{{0,3}}(?P<bracket>(?i:{_ANY_CASE}))(?:\s{{0,10}}[\])>]|[\s:|,][^\]\n]{{0,80}}\])"
+    rf"|\[[^\]\n]{{0,60}}[\s:|](?P<last>{_UPPER})(?:/[\w\-]{{1,40}})?\s{{0,3}}\])"
+)
+_HEAD = re.compile(rf"\s*+{_HEAD_FIELD}{{0,8}}?(?:[A-Za-z]{{1,30}}\s++{_HEAD_FIELD}{{0,8}}?)?{_HEAD_LEVEL}")
+"""A level stands at the head of a line: after process, thread and logger, after at most one plain word (`main ERROR`)."""
+_PAIR = re.compile(
+    rf"(?:^|[\s,\[(])(?:level|lvl|severity)[=:][\"']?(?P<bare>(?i:{_ANY_CASE}))(?![\w\-])"
+    rf"|[{{,]\s?\"(?:level|lvl|severity)\"\s?:\s?\"(?P<quoted>(?i:{_ANY_CASE}))\""
 )
 _LINE_START = re.compile(
     r"\s{0,8}(?P<word>fatal|critical|crit|error|err|fail|warning|warn|notice|info|debug|dbug|trace)(?::|\s{2,})",
@@ -72,15 +84,16 @@ def level_of_value(value: Any) -> str | None:
 
 
 def level_of_text(line: str) -> str | None:
-    """Return the level that the head of a plain line (without its timestamp) states, or None."""
-    start = _LINE_START.match(line)
-    if start:
-        return canonical_level(start.group("word"))
-    for match in _TEXT_LEVEL.finditer(line, 0, _HEAD_CHARS):
-        level = canonical_level(match.group("upper") or match.group("bracket") or match.group("pair"))
-        if level:
-            return level
-    return None
+    """Return the level that a plain line (without its timestamp) states at its head or as `level=`, or None.
+
+    The same words elsewhere in a line are what it talks about.
+    """
+    for pattern in (_LINE_START, _HEAD):
+        match = pattern.match(line)
+        if match is not None:
+            return canonical_level(match[match.lastgroup or 0])
+    pair = _PAIR.search(line, 0, _HEAD_CHARS)
+    return canonical_level(pair[pair.lastgroup or 0]) if pair else None
 
 
 def telling_rank(level: str | None, text: str) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from pydantic import ValidationError
@@ -9,10 +10,12 @@ from pydantic import ValidationError
 from tools.contract import MAX_OBSERVATION_BYTES, ControlView, EvidenceStatus, InvocationStatus, Scope
 from tools.evidence_tool import FactView, ObservationContractViolation
 from tools.logs.excerpt import condense
+from tools.logs.levels import canonical_level
 from tools.logs.request import LogEvent, LogPattern, QueryLogsResponse
-from tools.logs.result import MAX_EVENTS, MAX_MESSAGE_CHARS, MAX_PATTERNS, event_priority, json_bytes
+from tools.logs.result import MAX_EVENTS, MAX_MESSAGE_CHARS, event_priority, json_bytes
 
 MAX_FACT_CHARS = 300
+_FIRST_WORD = re.compile(r"[\s\[(<|]{0,8}([A-Za-z]{3,13})\b")
 _EVENT_KEYS = ("timestamp", "level", "service", "instance", "message", "attributes")
 
 
@@ -78,7 +81,7 @@ def project_observation(tool_call_id: str, scope: Scope, agent_result: dict[str,
         "total": result.total,
         "total_is_lower_bound": result.total_is_lower_bound,
         "events": events,
-        "patterns": [pattern.model_dump(mode="json") for pattern in result.patterns[:MAX_PATTERNS]],
+        "patterns": [pattern.model_dump(mode="json", exclude_none=True) for pattern in result.patterns],
         "truncated": result.truncated,
     }
     order = event_priority(events)
@@ -87,8 +90,6 @@ def project_observation(tool_call_id: str, scope: Scope, agent_result: dict[str,
         if order:
             gone.add(order.pop())
             observation["events"] = [event for index, event in enumerate(events) if index not in gone]
-        elif observation["patterns"]:
-            observation["patterns"].pop()
         else:
             raise ObservationContractViolation
         observation["truncated"] = True
@@ -108,6 +109,13 @@ def project_facts(agent_result: dict[str, Any]) -> tuple[FactView, ...]:
 
 
 def _excerpt(event: dict[str, Any]) -> str:
-    head = " ".join(str(event[key]) for key in ("timestamp", "level", "service") if event[key])
+    level = "" if _begins_with_level(event["message"], event["level"]) else event["level"]
+    head = " ".join(str(part) for part in (event["timestamp"], level, event["service"]) if part)
     text = condense(event["message"], MAX_FACT_CHARS - len(head) - 1)
     return f"{head} {text}".strip()[:MAX_FACT_CHARS]
+
+
+def _begins_with_level(message: str, level: str | None) -> bool:
+    """Say whether a message states its level itself, as `[WARN] slow` and `WARNING: slow` do."""
+    word = _FIRST_WORD.match(message)
+    return level is not None and word is not None and canonical_level(word[1]) == level

@@ -41,7 +41,10 @@ class QueryLogsRequest(BusinessRequest):
         default=20,
         ge=1,
         le=100,
-        description="Most events to return; total and patterns always cover every match.",
+        description=(
+            "Most events to show. At most 20 fit, whatever is asked, and long messages are cut to make room: ask for 3 "
+            "to 5 to read whole messages. total and the patterns' counts cover all matches, also those not shown."
+        ),
     )
 
 
@@ -62,13 +65,26 @@ class LogEvent(ContractModel):
     attributes: dict[str, Any] = Field(default_factory=dict)
 
 
+class PatternValues(ContractModel):
+    """Least and greatest of a pattern's varying number, as written in the log."""
+
+    min: str
+    max: str
+
+
 class LogPattern(ContractModel):
-    """Matched events of one shape: numbers are written as 0, other differing words as `<*>`."""
+    """Matched events of one shape, by the first line of their message.
+
+    What varies is written `<num>`, `<ip>`, `<hex>` or `<*>` in the template; everything else is the same in all of
+    them, so that a template without these is a line as logged. `values` is there where one measured number varies.
+    `<other patterns>` stands for all that are not listed. `first` and `last` are ISO 8601 with a zone.
+    """
 
     template: str
     count: int = Field(ge=1)
     first: str | None = None
     last: str | None = None
+    values: PatternValues | None = None
 
 
 class QueryLogsResponse(ContractModel):
@@ -76,7 +92,8 @@ class QueryLogsResponse(ContractModel):
 
     `from`/`to` bound the searched window (null when nothing in the topic tells a time); `from` is later than the
     lookback says when the scan ended early. `total` counts all matches, at least so many when `total_is_lower_bound`.
-    `events` are newest first; when more matched than fit, every pattern has its newest event before any has a second.
+    `events` are newest first, those without a time in file order; when more matched than fit, every pattern has its
+    newest event before any has a second. The counts of `patterns` add up to `total`, where a backend can tell.
     `notes` tells the operator what was skipped.
     """
 

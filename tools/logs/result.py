@@ -9,6 +9,7 @@ from typing import Any
 from tools.logs.events import MAX_ATTRIBUTE_CHARS as RAW_ATTRIBUTE_CHARS
 from tools.logs.excerpt import condense, cut_line
 from tools.logs.levels import telling_rank
+from tools.logs.pattern_list import bounded
 from tools.logs.patterns import MAX_TEMPLATE_CHARS as RAW_TEMPLATE_CHARS
 from tools.logs.patterns import PatternGrouper
 from tools.logs.request import LogEvent, LogPattern, QueryLogsResponse
@@ -34,22 +35,28 @@ def json_bytes(value: Any) -> int:
 
 
 def make_agent_result(response: QueryLogsResponse, needles: Sequence[str]) -> dict[str, Any]:
-    """Mask and bound a response. What does not fit is left out, the least telling first."""
+    """Mask and bound a response. What does not fit is left out, the least telling first; then `truncated` is set."""
     patterns = _patterns(response.patterns)
-    events = _fitting(
-        [_event(event, needles) for event in response.events], CONTENT_BYTES - json_bytes(patterns), needles
-    )
+    masked = [_masked(event) for event in response.events]
+    kept = _fitting([_shortened(event, MAX_MESSAGE_CHARS, needles) for event in masked], _room(patterns), needles)
+    events = list(kept.values())
     body = response.model_dump(mode="json", by_alias=True)
     return body | {
         "events": events,
         "patterns": patterns,
         "returned": len(events),
-        "truncated": response.truncated or response.total > len(events),
+        "truncated": response.truncated
+        or response.total > len(events)
+        or any(event != masked[index] for index, event in kept.items()),
     }
 
 
-def _fitting(events: list[dict[str, Any]], room: int, needles: Sequence[str]) -> list[dict[str, Any]]:
-    """Keep the most telling events within `room` bytes; one event of every pattern is worth shortening them all."""
+def _room(patterns: list[dict[str, Any]]) -> int:
+    return CONTENT_BYTES - json_bytes(patterns)
+
+
+def _fitting(events: list[dict[str, Any]], room: int, needles: Sequence[str]) -> dict[int, dict[str, Any]]:
+    """Keep the most telling events within `room` bytes, by position; one of every pattern is worth shortening them all."""
     candidates = _candidates(events)
     first = leaders(candidates)[:MAX_EVENTS]
     led: dict[int, dict[str, Any]] = {}
@@ -64,7 +71,7 @@ def _fitting(events: list[dict[str, Any]], room: int, needles: Sequence[str]) ->
         if size <= room and len(kept) < MAX_EVENTS:
             kept[index] = event
             room -= size
-    return [kept[index] for index in sorted(kept)]
+    return dict(sorted(kept.items()))
 
 
 def event_priority(events: Sequence[dict[str, Any]]) -> list[int]:
@@ -79,8 +86,7 @@ def _candidates(events: Sequence[dict[str, Any]]) -> list[Candidate]:
     return [Candidate(group, rank, grouper.patterns[group].count) for group, rank in zip(groups, ranks, strict=True)]
 
 
-def _event(event: LogEvent, needles: Sequence[str]) -> dict[str, Any]:
-    message = condense(mask_text(event.message), MAX_MESSAGE_CHARS, needles)
+def _masked(event: LogEvent) -> dict[str, Any]:
     attributes: dict[str, Any] = {}
     for key, value in event.attributes.items():
         if len(attributes) == MAX_ATTRIBUTES:
@@ -94,14 +100,12 @@ def _event(event: LogEvent, needles: Sequence[str]) -> dict[str, Any]:
         "level": event.level,
         "service": mask_text(event.service) if event.service else None,
         "instance": mask_text(event.instance) if event.instance else None,
-        "message": message,
+        "message": mask_text(event.message),
         "attributes": attributes,
     }
 
 
 def _shortened(event: dict[str, Any], chars: int, needles: Sequence[str]) -> dict[str, Any]:
-    if chars >= MAX_MESSAGE_CHARS:
-        return event
     attributes = event["attributes"] if chars > _MESSAGE_STEPS[-1] else {}
     return event | {"message": condense(event["message"], chars, needles), "attributes": attributes}
 
@@ -112,14 +116,23 @@ def _without_cut_end(masked: str, cut: bool) -> str:
 
 
 def _patterns(patterns: Sequence[LogPattern]) -> list[dict[str, Any]]:
-    kept: list[dict[str, Any]] = []
-    room = PATTERN_BYTES
-    for pattern in patterns:
-        cut = len(pattern.template) >= RAW_TEMPLATE_CHARS
-        template = cut_line(_without_cut_end(mask_text(pattern.template), cut), MAX_TEMPLATE_CHARS)
-        item = pattern.model_dump(mode="json") | {"template": template}
-        size = json_bytes(item) + 2
-        if len(kept) < MAX_PATTERNS and size <= room:
-            kept.append(item)
-            room -= size
-    return kept
+    kept = bounded([_pattern(pattern) for pattern in patterns], _patterns_fit)
+    return [_pattern_json(pattern) for pattern in kept]
+
+
+def _pattern(pattern: LogPattern) -> LogPattern:
+    masked = mask_text(pattern.template)
+    values = pattern.values if masked == pattern.template else None  # they may be of what was masked
+    template = _without_cut_end(masked, len(pattern.template) >= RAW_TEMPLATE_CHARS)
+    return pattern.model_copy(update={"template": template, "values": values})
+
+
+def _pattern_json(pattern: LogPattern) -> dict[str, Any]:
+    template = cut_line(pattern.template, MAX_TEMPLATE_CHARS)
+    return pattern.model_dump(mode="json", exclude_none=True) | {"template": template}
+
+
+def _patterns_fit(patterns: Sequence[LogPattern]) -> bool:
+    if len(patterns) > MAX_PATTERNS:
+        return False
+    return sum(json_bytes(_pattern_json(pattern)) + 2 for pattern in patterns) <= PATTERN_BYTES

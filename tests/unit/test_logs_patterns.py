@@ -1,0 +1,220 @@
+"""Patterns: what stays, what varies, values, secrets, bounds; and cutting text."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections import defaultdict
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.data import data_dir
+from tools.logs.excerpt import GAP, condense, cut_line
+from tools.logs.pattern_list import bounded, response_patterns
+from tools.logs.patterns import PatternGrouper
+from tools.logs.request import LogPattern, PatternValues, QueryLogsResponse
+from tools.logs.result import MAX_PATTERNS, PATTERN_BYTES, make_agent_result
+from tools.placeholders import ANY, OTHER, verbatim_pieces
+
+
+def grouped(*messages: str) -> list[tuple[str, int]]:
+    return [(pattern.template, pattern.count) for pattern in grouper(*messages).patterns]
+
+
+def grouper(*messages: str) -> PatternGrouper:
+    made = PatternGrouper()
+    for message in messages:
+        made.add(message, None, 0)
+    return made
+
+
+def values(*messages: str) -> tuple[str, str] | None:
+    (pattern,) = grouper(*messages).patterns
+    return pattern.values
+
+
+def test_a_lone_event_shows_its_line() -> None:
+    line = "Restart Count: 0 on 10.0.0.7 id 0x7f98a189 at 9.01"
+    assert grouped(line) == [(line, 1)]
+
+
+def test_the_same_number_stays_and_a_varying_one_is_named() -> None:
+    assert grouped(*(f"call to db:3306 completed in {n}.01 seconds" for n in (5, 9, 10))) == [
+        ("call to db:3306 completed in <num> seconds", 3)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("messages", "template"),
+    [
+        (["took 5 ms", "took 9.5 ms"], "took <num> ms"),
+        (["from 10.0.0.1 ok", "from 10.0.0.2 ok"], "from <ip> ok"),
+        (["at 0x7f98a ok", "at 0x7f98b ok"], "at <hex> ok"),
+        (["req 321da3d1-2435-4987 ok", "req 12345678 ok"], "req <hex> ok"),
+        (["at 10.0.0.1 ok", "at 7 ok"], "at <*> ok"),
+        (["job of user_1 is done", "job of user_2 is done"], "job of user_<num> is done"),
+        (["the red one is done", "the blue one is done"], None),
+        (["a b red d e f", "a b blue d e f"], "a b <*> d e f"),
+    ],
+)
+def test_what_varies_is_named_by_its_kind(messages: list[str], template: str | None) -> None:
+    found = grouped(*messages)
+    assert found == ([(template, 2)] if template else [(message, 1) for message in messages])
+
+
+@pytest.mark.parametrize(
+    ("messages", "expected"),
+    [
+        (["took 9.01 seconds", "took 10.5 seconds", "took 2 seconds"], ("2", "10.5")),
+        (["took 007 ms", "took 12 ms"], ("007", "12")),
+        (["took 5 ms", "took 5 ms"], None),
+        (["a=1 b=2", "a=3 b=4"], None),
+        (["job 1 took 2.5 s", "job 2 took 3.5 s"], ("2.5", "3.5")),
+        (["user_1 is in now", "user_2 is in now"], None),
+        (["peer 10.0.0.1:41 x", "peer 10.0.0.2:42 x"], None),
+        (["at 10:37:01 up", "at 10:37:02 up"], None),
+    ],
+)
+def test_values_tell_the_range_of_the_one_measured_number(
+    messages: list[str], expected: tuple[str, str] | None
+) -> None:
+    assert values(*messages) == expected
+
+
+TOKENS = st.sampled_from(
+    ["took", "5", "6.5", "10.0.0.1", "10.0.0.2", "x1", "x2", "abc", "0xff", "12345678", "a=7", "(8)"]
+)
+
+
+@given(st.lists(st.lists(TOKENS, min_size=1, max_size=7).map(" ".join), min_size=1, max_size=20))
+def test_fixed_pieces_of_a_template_stand_in_every_line_of_it(messages: list[str]) -> None:
+    made = PatternGrouper()
+    places = [made.add(message, None, 0) for message in messages]
+    assert sum(pattern.count for pattern in made.patterns) == len(messages)
+    for message, place in zip(messages, places, strict=True):
+        pattern = made.patterns[place]
+        assert all(piece.strip() in message for piece in verbatim_pieces(pattern.template))
+        if pattern.count == 1:
+            assert pattern.template == message
+        if pattern.values:
+            assert float(pattern.values[0]) < float(pattern.values[1])
+
+
+TOKEN = "eyJ" + "hbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0In0.c2lnbmF0dXJl"
+
+
+@pytest.mark.parametrize("secret", [TOKEN, "password=hunter1", "Bearer abc1defghijk", "sk-" + "abcdefghij1234567890"])
+def test_r55_a_secret_whose_digits_vary_is_masked(secret: str) -> None:
+    other = secret.replace("1", "2")
+    (pattern,) = response_patterns(
+        grouper(f"use {secret} in 5 ms now", f"use {other} in 9 ms now").patterns, lambda _: None
+    )
+    assert pattern.template.startswith("use ")
+    assert pattern.template.endswith("in <num> ms now")
+    assert "[masked]" in pattern.template
+    assert not any(part in pattern.template for part in ("hunter", "abc", "eyJ", "sub"))
+    assert pattern.values is None
+
+
+ITEMS = st.lists(
+    st.builds(
+        LogPattern,
+        template=st.lists(st.sampled_from(["error", "in", "pay", "cart", "<num>", "of"]), min_size=1, max_size=8).map(" ".join)
+        | st.text(max_size=300),
+        count=st.integers(1, 1000),
+        first=st.none() | st.just("2026-03-01T03:00:00.000+00:00"),
+        values=st.none() | st.just(PatternValues(min="1", max="2.5")),
+    ),
+    max_size=60,
+)  # fmt: skip
+
+
+@given(ITEMS)
+def test_r51_counts_of_patterns_add_up_however_few_fit(items: list[LogPattern]) -> None:
+    total = sum(item.count for item in items)
+    response = QueryLogsResponse(topic="a", query="", total=total, returned=0, patterns=items)
+    shown = make_agent_result(response, ())["patterns"]
+    assert sum(item["count"] for item in shown) == total
+    assert len(shown) <= MAX_PATTERNS
+    assert len(json.dumps(shown, ensure_ascii=False).encode("utf-8", "replace")) <= PATTERN_BYTES
+    assert [item["template"] for item in shown].count(OTHER) <= 1
+    assert OTHER not in [item["template"] for item in shown[:-1]]
+
+
+def test_templates_that_differ_in_one_token_are_joined_before_any_is_left_out() -> None:
+    services = [f"{name}-service" for name in ("pay", "cart", "user", "auth", "order", "stock")]
+    problems = ["query failed: duplicate key of table", "query failed: syntax error near word", "Ready: True"]
+    items = [
+        LogPattern(template=f"[ERROR] {name} - {problem}", count=10, first=f"2026-03-01T03:0{at}:00+00:00")
+        for problem in problems[:2]
+        for at, name in enumerate(services)
+    ]
+    assert bounded(items, lambda listed: len(listed) <= 12) == items
+    joined = bounded(items, lambda listed: len(listed) <= 4)
+    assert [(item.template, item.count) for item in joined] == [
+        (f"[ERROR] {ANY} - {problem}", 60) for problem in problems[:2]
+    ]
+    assert joined[0].first == "2026-03-01T03:00:00+00:00"
+    short = [LogPattern(template=f"{name}: True", count=1) for name in services]
+    assert [(item.template, item.count) for item in bounded(short, lambda listed: len(listed) <= 3)] == [
+        ("pay-service: True", 1), ("cart-service: True", 1), (OTHER, 4)
+    ]  # fmt: skip
+
+
+GROUPED = {"Apache": 1.0, "Hadoop": 0.94, "OpenSSH": 0.99, "Zookeeper": 0.985}
+"""Share of lines of the labelled samples whose group is exactly the labelled one."""
+
+
+@pytest.mark.parametrize("name", GROUPED)
+def test_grouping_of_labelled_samples(name: str) -> None:
+    path = data_dir() / "logs" / f"{name}_2k.log_structured.csv"
+    rows = list(csv.DictReader(path.read_text(encoding="utf-8").splitlines()))
+    made = PatternGrouper()
+    ours: defaultdict[int, set[int]] = defaultdict(set)
+    theirs: defaultdict[str, set[int]] = defaultdict(set)
+    for index, row in enumerate(rows):
+        ours[made.add(row["Content"], None, 0)].add(index)
+        theirs[row["EventId"]].add(index)
+    exact = {frozenset(group) for group in theirs.values()}
+    assert sum(len(group) for group in ours.values() if frozenset(group) in exact) / len(rows) >= GROUPED[name]
+
+
+@given(st.text(max_size=300), st.integers(8, 200))
+def test_cut_text_is_the_beginning_and_ends_with_a_mark(text: str, limit: int) -> None:
+    shown = cut_line(text, limit)
+    assert len(shown) <= limit
+    if shown != text:
+        assert shown.endswith(GAP)
+        assert text.startswith(shown[:-1])
+        left = text[len(shown) - 1 :]
+        assert not (shown[-2:-1].isdigit() and left[:1].isdigit()) or set(shown[:-1]) <= set("0123456789.")
+
+
+@given(st.lists(st.sampled_from(["alpha", "beta 12", "caused by x", "  at frame"]), min_size=1, max_size=60), st.booleans(),
+       st.integers(80, 300))  # fmt: skip
+def test_condensed_lines_are_whole_or_beginnings(words: list[str], lines: bool, limit: int) -> None:
+    text = ("\n" if lines else " ").join(words)
+    shown = condense(text, limit, ["needle"])
+    assert len(shown) <= limit
+    for line in shown.split("\n"):
+        assert line == GAP or line in text or text.find(line.removesuffix(GAP)) >= 0
+
+
+def test_a_searched_word_beyond_the_bound_is_shown_in_whole_words() -> None:
+    text = "request refused " + "filler word " * 100 + "because needle broke the machine " + "and so on " * 100
+    shown = condense(text, 200, ["needle"])
+    head, around = shown.split("\n")
+    assert head.startswith("request refused filler")
+    assert head.endswith(GAP)
+    assert around.startswith(GAP)
+    assert around.strip(GAP) in text
+    assert "because needle broke" in around
+    assert condense(text, 200, ["refused", "needle"]) == cut_line(text, 200)
+
+
+def test_a_trace_keeps_its_first_line_and_its_last_exception() -> None:
+    frames = "\n".join(f'  File "app.py", line {n}, in f\n    call_{n}()' for n in range(60))
+    text = f"ERROR in app: request failed\nTraceback (most recent call last):\n{frames}\nValueError: no host 'memcom'"
+    assert condense(text, 150) == f"ERROR in app: request failed\n{GAP}\nValueError: no host 'memcom'"
