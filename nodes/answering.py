@@ -45,6 +45,12 @@ def answer_update(
     return {"messages": answers, **cleared(state, "requested", "call", "rejection")}
 
 
+def last_answered(state: DiagnosisState, call: CallInHand) -> str:
+    """Tool Call ID of the answer that will stand last: the message's last call (R27)."""
+    requested = requested_calls(state)
+    return requested[-1].tool_call_id if requested else call.tool_call_id
+
+
 def others_rejected(
     state: DiagnosisState,
     call: CallInHand,

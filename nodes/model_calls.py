@@ -70,7 +70,7 @@ async def call_model(run: NodeRun, task: ModelTask, budget: RunBudget, ledger: M
         crossed = _crossed(outcome.budget, task, now)
         if crossed is not None:
             return _replace(outcome, crossed=crossed)
-        outcome = await _attempt(run, task, outcome, attempt, now)
+        outcome = await _attempt(run, task, outcome, now)
         if outcome.reply is not None and (task.usable is None or task.usable(outcome.reply.text)):
             return outcome
         failure = _failure_of(outcome)
@@ -84,9 +84,7 @@ async def call_model(run: NodeRun, task: ModelTask, budget: RunBudget, ledger: M
             return outcome
 
 
-async def _attempt(
-    run: NodeRun, task: ModelTask, before: ModelCallOutcome, attempt: int, now: float
-) -> ModelCallOutcome:
+async def _attempt(run: NodeRun, task: ModelTask, before: ModelCallOutcome, now: float) -> ModelCallOutcome:
     round_ = before.ledger.next_round(task.component)
     timeout = min(
         run.resources.model_timeout_seconds, max(1.0, before.budget.seconds_left(now, for_guard=task.for_guard))
@@ -101,14 +99,13 @@ async def _attempt(
         language=run.run.language,
     )
     reply, failed = await _complete(run, request)
-    usage = reply.usage if reply else None
+    # A truncated or filtered answer was paid for too (R112).
+    usage = reply.usage if reply else (failed.usage if failed else None)
     audit = event(
         TraceEventType.MODEL_CALL,
         component=task.component.value,
         component_round=round_,
-        attempt=attempt,
         usage_available=usage is not None,
-        failure=failed.kind.value if failed else None,
         **_token_fields(usage),
     )
     dropped = reply.dropped_calls if reply else 0

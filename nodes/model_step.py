@@ -140,7 +140,8 @@ def _final_text(base: dict[str, Any], reply: ModelReply, turn: int) -> tuple[dic
     parsed = parse_draft(reply.text)
     if isinstance(parsed, AgentOutputFailure):
         # The illegal text is discarded here and enters neither the state nor the trace (R77, R79).
-        return _output_failed(base, parsed, len(reply.text.encode("utf-8", "surrogatepass")))
+        size = reply.text_bytes or len(reply.text.encode("utf-8", "surrogatepass"))
+        return _output_failed(base, parsed, size)
     update = _ended(base, CollectionEnd(cause=EndCause.DRAFT))
     update |= {"messages": [_with_id(reply.message, turn)], "draft": parsed.model_dump(mode="json")}
     what = "a conclusion" if parsed.conclusion else "no conclusion"

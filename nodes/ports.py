@@ -46,20 +46,6 @@ class ModelFailureKind(StrEnum):
     MALFORMED_RESPONSE = "MALFORMED_RESPONSE"
 
 
-class ModelCallFailed(Exception):
-    """One attempt of a model call failed.
-
-    `answered` is True when part of an answer had arrived (then the Diagnosis Agent may not retry, R118).
-    `retry_after` is the provider's own wish in seconds.
-    """
-
-    def __init__(self, kind: ModelFailureKind, *, answered: bool = False, retry_after: float | None = None) -> None:
-        super().__init__(kind.value)
-        self.kind = kind
-        self.answered = answered
-        self.retry_after = retry_after
-
-
 @dataclass(frozen=True, slots=True)
 class TokenUsage:
     """Provider usage of one model call (R112), in tokens."""
@@ -71,6 +57,28 @@ class TokenUsage:
     def total_tokens(self) -> int:
         """Sum of both."""
         return self.input_tokens + self.output_tokens
+
+
+class ModelCallFailed(Exception):
+    """One attempt of a model call failed.
+
+    `answered` is True when part of an answer had arrived (then the Diagnosis Agent may not retry, R118).
+    `retry_after` is the provider's own wish in seconds; `usage` what it charged for an answer that cannot be used (R112).
+    """
+
+    def __init__(
+        self,
+        kind: ModelFailureKind,
+        *,
+        answered: bool = False,
+        retry_after: float | None = None,
+        usage: TokenUsage | None = None,
+    ) -> None:
+        super().__init__(kind.value)
+        self.kind = kind
+        self.answered = answered
+        self.retry_after = retry_after
+        self.usage = usage
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +121,8 @@ class ModelReply:
     text: str
     usage: TokenUsage | None
     dropped_calls: int = 0
+    text_bytes: int | None = None
+    """UTF-8 bytes of the text before the adapter bounded it (R79); None where nothing was cut."""
 
 
 class ModelClient(Protocol):

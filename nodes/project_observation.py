@@ -8,7 +8,7 @@ from typing import Any
 from graph.contract import RequestErrorCode, TraceEvent, TraceEventType
 from graph.state import DiagnosisState, budget_update, load_budget, load_tracker, tracker_update
 from graph.tracker import CompletedCall, DiagnosisProgressTracker
-from nodes.answering import answer_update, others_rejected
+from nodes.answering import answer_update, last_answered, others_rejected
 from nodes.contract import CallInHand, CollectionEnd, EndCause, Rejection
 from nodes.events import event, gain_events
 from nodes.messages import error_observation
@@ -116,7 +116,7 @@ def _answered(
         prepared = call.model_copy(update={"observation": observation})
         update = {"call": prepared.model_dump(mode="json"), **budget, **tracker_update(before, after)}
         return NodeResult(update, f"{step} Collection is saturated.", events)
-    final = after.with_answered(call.tool_call_id)
+    final = after.with_answered(last_answered(state, call))
     update = answer_update(state, final, call, observation) | budget | tracker_update(before, final)
     return NodeResult(update, step, [*events, *others_rejected(state, call, final, frozenset(run.resources.tools))])
 

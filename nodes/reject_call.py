@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from graph.state import DiagnosisState, load_tracker, tracker_update
-from nodes.answering import answer_update, others_rejected
+from nodes.answering import answer_update, last_answered, others_rejected
 from nodes.contract import CallInHand, Rejection
 from nodes.events import request_rejected
 from nodes.messages import rejection_observation
@@ -15,7 +15,7 @@ async def reject_call(state: DiagnosisState, run: NodeRun) -> NodeResult:
     before = load_tracker(state)
     call = CallInHand.model_validate(state["call"])
     rejection = Rejection.model_validate(state["rejection"])
-    after = before.with_answered(call.tool_call_id)
+    after = before.with_answered(last_answered(state, call))
     known = frozenset(run.resources.tools)
     content = rejection_observation(rejection, call, run.run.language)
     events = [request_rejected(call, rejection, after, known)]

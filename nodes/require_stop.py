@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from graph.contract import RequestErrorCode
 from graph.state import DiagnosisState, load_tracker, tracker_update
-from nodes.answering import answer_update, others_rejected
+from nodes.answering import answer_update, last_answered, others_rejected
 from nodes.contract import CallInHand, Rejection
 from nodes.events import request_rejected
 from nodes.messages import stop_observation
@@ -17,7 +17,7 @@ async def require_stop(state: DiagnosisState, run: NodeRun) -> NodeResult:
     call = CallInHand.model_validate(state["call"])
     rejection = Rejection.model_validate(state["rejection"]) if state.get("rejection") else None
     assert before.stop_reason is not None
-    after = before.with_answered(call.tool_call_id).with_stop_delivered(state["position"]["turn"])
+    after = before.with_answered(last_answered(state, call)).with_stop_delivered(state["position"]["turn"])
     at_threshold = rejection is not None and rejection.error_code is RequestErrorCode.PROGRESS_PROTOCOL_VIOLATED
     known = frozenset(run.resources.tools)
     events = [request_rejected(call, rejection, after, known)] if rejection else []

@@ -8,7 +8,7 @@ from typing import Any
 
 from nodes.contract import CallInHand, RunSettings
 from nodes.ports import Clock
-from tools.canonical.store import CanonicalStore, CanonicalStoreUnavailable
+from tools.canonical.store import CanonicalRecordTooLarge, CanonicalStore, CanonicalStoreUnavailable
 from tools.contract import CanonicalRecord, EvidenceStatus, InvocationStatus, ToolErrorCode
 from tools.envelope_protocol import check_input
 from tools.evidence_tool import CallContext, EvidenceTool, ObservationContractViolation, ToolFailure, ToolOutcome
@@ -36,7 +36,13 @@ async def execute(
     if begun.status is not InvocationStatus.PROJECTING:
         return begun
     finished = await _finished(tool, begun, settings, clock)
-    if not await store.finish(finished):
+    try:
+        stored = await store.finish(finished)
+    except CanonicalRecordTooLarge:
+        # What may be cited is the bounded result; the raw answer is the part that does not fit.
+        finished = finished.model_copy(update={"raw_response": None})
+        stored = await store.finish(finished)
+    if not stored:
         # The record expired or was replaced while the tool ran: there is no truth to cite.
         raise CanonicalStoreUnavailable
     return finished

@@ -59,6 +59,7 @@ class Oracle:
         answers = [self._handle(previous, outcome)]
         self.latest = self.call_id
         if outcome == "extra call":
+            self.latest = f"{self.call_id}-extra"
             at_threshold = self.violations >= self.violation_threshold
             answers.append("STOP" if at_threshold else "PARALLEL_TOOL_CALL" + ("+STOP" if self.stop_reason else ""))
         if self.stop_reason:

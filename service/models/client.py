@@ -73,7 +73,9 @@ class ChatModelClient:
                 message = await self._send(request)
             return self._reply(message, request), None
         except ModelCallFailed as error:
-            failure = ModelCallFailed(error.kind, answered=error.answered, retry_after=error.retry_after)
+            failure = ModelCallFailed(
+                error.kind, answered=error.answered, retry_after=error.retry_after, usage=error.usage
+            )
             cause = "answer"
         except Exception as error:
             failure, cause = failure_of(error, exchange), type(error).__name__

@@ -32,6 +32,9 @@ MALFORMED = "malformed_calls"
 
 REASONING = "reasoning_content"
 
+TEXT_BYTES = "text_bytes"
+"""Key in `additional_kwargs` inside the adapter: UTF-8 bytes of a text that was cut (R79)."""
+
 UNUSABLE_NAME = "unusable_tool_name"
 """Stands in the history for a name that no provider would take back."""
 
@@ -78,6 +81,13 @@ def text_of(content: object) -> str:
     return cut("".join(part for part in parts if isinstance(part, str)), MAX_DRAFT_BYTES)
 
 
+def full_size(content: object) -> int:
+    """UTF-8 bytes of a message's whole content before any cut (R79)."""
+    parts = [content] if isinstance(content, str) else content if isinstance(content, list) else []
+    texts = [part if isinstance(part, str) else part.get("text") for part in parts if isinstance(part, str | dict)]
+    return sum(len(text.encode("utf-8", "surrogatepass")) for text in texts if isinstance(text, str))
+
+
 def usage_of(raw: object) -> TokenUsage | None:
     """Read provider usage; None unless both counts are there and make sense (R116)."""
     if not isinstance(raw, Mapping):
@@ -102,21 +112,24 @@ def completion_message(response: object, *, keep_reasoning: bool) -> AIMessage:
     message = choice.get("message") if isinstance(choice, Mapping) else None
     if not isinstance(response, Mapping) or not isinstance(choice, Mapping) or not isinstance(message, Mapping):
         raise malformed()
+    usage = usage_of(response.get("usage"))
     reason = choice.get("finish_reason")
     if isinstance(reason, str) and reason in _REFUSALS:
         kind, answered = _REFUSALS[reason]
-        raise ModelCallFailed(kind, answered=answered)
-    calls = _raw_calls(message.get("tool_calls"))
+        raise ModelCallFailed(kind, answered=answered, usage=usage)
+    calls = _raw_calls(message.get("tool_calls"), usage)
     if message.get("refusal") and not calls:
-        raise ModelCallFailed(ModelFailureKind.CONTENT_FILTERED, answered=True)
+        raise ModelCallFailed(ModelFailureKind.CONTENT_FILTERED, answered=True, usage=usage)
     extra: dict[str, Any] = {}
     if keep_reasoning and isinstance(message.get(REASONING), str):
         extra[REASONING] = cut(message[REASONING], MAX_REASONING_BYTES)
     if broken := [index for index, call in enumerate(calls) if call.arguments is None]:
         extra[MALFORMED] = broken
-    usage = usage_of(response.get("usage"))
+    text = "" if calls else text_of(message.get("content"))
+    if (size := full_size(message.get("content"))) > len(text.encode()) and not calls:
+        extra[TEXT_BYTES] = size
     return AIMessage(
-        content="" if calls else text_of(message.get("content")),
+        content=text,
         tool_calls=[_history_call(call) for call in calls],
         additional_kwargs=extra | ({"tool_names": [call.tool_name for call in calls]} if calls else {}),
         usage_metadata=None if usage is None else _metadata(usage),
@@ -129,11 +142,11 @@ def _metadata(usage: TokenUsage) -> UsageMetadata:
     )
 
 
-def _raw_calls(raw: object) -> list[RequestedCall]:
+def _raw_calls(raw: object, usage: TokenUsage | None) -> list[RequestedCall]:
     if raw is None:
         return []
     if not isinstance(raw, list):
-        raise malformed()
+        raise ModelCallFailed(ModelFailureKind.MALFORMED_RESPONSE, answered=True, usage=usage)
     calls, used = [], 0
     for item in raw[:MAX_CALLS]:
         entry: Mapping[str, Any] = item if isinstance(item, Mapping) else {}
@@ -188,7 +201,8 @@ def reply_of(
         extra[REASONING] = cut(reasoning, MAX_REASONING_BYTES) if isinstance(reasoning, str) else ""
     text = "" if calls else text_of(message.content)
     kept = AIMessage(content=text, tool_calls=[_history_call(call) for call in calls], additional_kwargs=extra)
-    return ModelReply(kept, tuple(calls), text, usage_of(message.usage_metadata), dropped)
+    size = message.additional_kwargs.get(TEXT_BYTES)
+    return ModelReply(kept, tuple(calls), text, usage_of(message.usage_metadata), dropped, size)
 
 
 def _with_ids(

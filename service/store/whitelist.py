@@ -26,7 +26,6 @@ from graph.contract import (
 )
 from graph.contract import TraceEventType as Event
 from nodes.contract import EndCause
-from nodes.ports import ModelFailureKind
 from release.contract import AgentOutputFailure, LimitationCode, ReleaseOutcome, ViolationCode
 from tools.contract import TOOL_CALL_ID_PATTERN, EvidenceStatus, InformationGain, RelevanceLevel, ToolErrorCode
 
@@ -128,9 +127,7 @@ WHITELIST: Final[Mapping[Event, Mapping[str, Form]]] = {
     Event.MODEL_CALL: {
         "component": _one_of(Component),
         "component_round": COUNT,
-        "attempt": COUNT,
         "usage_available": FLAG,
-        "failure": _one_of(ModelFailureKind),
         **_TOKENS,
     },
     Event.TOOL_CALL_COMPLETED: {

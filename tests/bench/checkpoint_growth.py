@@ -59,7 +59,10 @@ async def main() -> None:
     print("bytes in the checkpoint store, 2 kB observations:")
     for calls, mine, other in sizes:
         print(f"  {calls:3} calls: diagnosis graph {mine:>10,}  create_agent {other:>12,}  share {mine / other:.3f}")
-    print(f"  bytes(80)/bytes(40) {sizes[-1][1] / sizes[-2][1]:.2f} (at most 2.5); share at 80 at most 0.100")
+    growth, share = sizes[-1][1] / sizes[-2][1], sizes[-1][1] / sizes[-1][2]
+    print(f"  bytes(80)/bytes(40) {growth:.2f} (at most 2.5); share at 80 at most 0.100")
+    if growth > 2.5 or share > 0.1:
+        raise SystemExit("checkpoints grow faster than they may")
 
 
 if __name__ == "__main__":

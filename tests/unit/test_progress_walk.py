@@ -69,7 +69,7 @@ def advance(tracker: DiagnosisProgressTracker, oracle: Oracle, move: Move) -> tu
         )
         after, _ = judge_result(judged.tracker, done, status)
         answer = status.value + ("+STOP" if after.saturated else "")
-    after = after.with_answered(judged.call.tool_call_id)
+    after = after.with_answered(requested(oracle, move)[-1].tool_call_id)
     return (after.with_stop_delivered(turn) if after.saturated else after), answer
 
 

@@ -34,12 +34,10 @@ FULL: dict[TraceEventType, dict[str, Any]] = {
     TraceEventType.MODEL_CALL: {
         "component": "DIAGNOSIS_AGENT",
         "component_round": 1,
-        "attempt": 1,
         "usage_available": True,
         "input_tokens": 10,
         "output_tokens": 5,
         "total_tokens": 15,
-        "failure": "OUTPUT_TRUNCATED",
     },
     TraceEventType.TOOL_CALL_COMPLETED: {
         "tool_call_id": "call_1",

@@ -68,8 +68,9 @@ class FtsBackend:
                 raise ToolFailure(ToolErrorCode.TOOL_TIMEOUT) from None
             except IndexMissingError:
                 missing += 1
-            except (sqlite3.Error, OSError):
-                _log.exception("the index of knowledge %s cannot be read", entry.name)
+            except (sqlite3.Error, OSError) as error:
+                # Texts of such errors hold paths; the type tells an operator enough.
+                _log.error("the index of knowledge %s cannot be read: %s", entry.name, type(error).__name__)
                 missing += 1
             else:
                 rankings.append(rank_documents(hits, Thresholds(entry.high, entry.reference)))

@@ -54,8 +54,8 @@ class IndexKeeper:
             report = index_catalog(self._catalog, self._index_dir)
             for problem in report.problems:
                 _log.warning("%s", problem)
-        except Exception:
-            _log.exception("knowledge could not be indexed")
+        except Exception as error:
+            _log.error("knowledge could not be indexed: %s", type(error).__name__)
         finally:
             with self._lock:
                 self._finished_at = self._clock()
