@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Iterator
 from typing import Any
 
 from nodes.contract import CallInHand, RunSettings
@@ -36,16 +37,25 @@ async def execute(
     if begun.status is not InvocationStatus.PROJECTING:
         return begun
     finished = await _finished(tool, begun, settings, clock)
-    try:
-        stored = await store.finish(finished)
-    except CanonicalRecordTooLarge:
-        # What may be cited is the bounded result; the raw answer is the part that does not fit.
-        finished = finished.model_copy(update={"raw_response": None})
-        stored = await store.finish(finished)
-    if not stored:
-        # The record expired or was replaced while the tool ran: there is no truth to cite.
-        raise CanonicalStoreUnavailable
-    return finished
+    for record in _smaller_and_smaller(finished):
+        try:
+            stored = await store.finish(record)
+        except CanonicalRecordTooLarge:
+            continue
+        if not stored:
+            # The record expired or was replaced while the tool ran: there is no truth to cite.
+            raise CanonicalStoreUnavailable
+        return record
+    raise CanonicalRecordTooLarge
+
+
+def _smaller_and_smaller(finished: CanonicalRecord) -> Iterator[CanonicalRecord]:
+    # What may be cited is the bounded result; the raw answer is the part that may not fit. Without room for either, the
+    # call is an error and the Run goes on.
+    yield finished
+    yield finished.model_copy(update={"raw_response": None})
+    error = {"raw_response": None, "agent_result": None, **_error(ToolErrorCode.RESULT_TOO_LARGE)}
+    yield finished.model_copy(update=error)
 
 
 async def _finished(tool: EvidenceTool, begun: CanonicalRecord, settings: RunSettings, clock: Clock) -> CanonicalRecord:

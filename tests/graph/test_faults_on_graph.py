@@ -11,6 +11,7 @@ import pytest
 from nodes.ports import ModelCallFailed, ModelFailureKind
 from tests.fakes import SUPPORTED, Answer, ProbeTool, by_round, call, draft
 from tests.loop import Loop, assert_every_call_answered_once, make_loop
+from tools.canonical.memory import MemoryCanonicalStore
 from tools.canonical.store import CanonicalRecordTooLarge, CanonicalStoreUnavailable
 from tools.contract import CanonicalRecord, ToolErrorCode
 from tools.evidence_tool import ObservationContractViolation, ToolFailure
@@ -136,8 +137,40 @@ def loop_with(on: Fault, agent: list[Answer], **options: Any) -> Loop:
     return loop
 
 
-@pytest.mark.parametrize("operation", ["begin", "finish"])
-@pytest.mark.parametrize("error", [CanonicalStoreUnavailable("MARKER"), CanonicalRecordTooLarge("MARKER")])
+async def test_r48_a_raw_answer_too_large_to_keep_is_left_out_and_the_result_stays() -> None:
+    def on(used: str, count: int) -> None:
+        if used == "finish" and count == 1:
+            raise CanonicalRecordTooLarge("MARKER")
+
+    loop = loop_with(on, [FOUND, CONCLUDED])
+    await loop.run()
+    assert loop.outcome["release_outcome"] == "CONCLUSION"
+    record = await MemoryCanonicalStore.get(loop.canonical, loop.run_id, "c1")
+    assert record is not None
+    assert (record.raw_response, record.evidence_status) == (None, "EVIDENCE_FOUND")
+
+
+async def test_r38_a_result_too_large_to_keep_is_an_error_of_the_call_and_the_run_goes_on() -> None:
+    def on(used: str, count: int) -> None:
+        if used == "finish" and count <= 2:
+            raise CanonicalRecordTooLarge("MARKER")
+
+    loop = loop_with(on, [FOUND, draft()])
+    await loop.run()
+    assert loop.answers()[0]["error_code"] == "RESULT_TOO_LARGE"
+    assert loop.state["ended"]["cause"] == "DRAFT"
+    assert loop.outcome["usage"]["tool_calls"] == 1
+    assert "MARKER" not in json.dumps([loop.answers(), loop.outcome])
+
+
+@pytest.mark.parametrize(
+    ("operation", "error"),
+    [
+        ("begin", CanonicalStoreUnavailable("MARKER")),
+        ("finish", CanonicalStoreUnavailable("MARKER")),
+        ("begin", CanonicalRecordTooLarge("MARKER")),
+    ],
+)
 @pytest.mark.parametrize("facts", [True, False])
 async def test_r60_r65_a_result_that_cannot_be_recorded_is_a_fault(
     operation: str, error: Exception, facts: bool

@@ -312,6 +312,7 @@ KEYS = re.compile(
 )
 STAND_INS = {
     "tests/unit/test_logs_tool.py": {"AKIA" + "ABCDEFGHIJKLMNOP"},
+    "tests/unit/test_logs_patterns.py": {"eyJ" + "zdWIiOiIxMjM0In0.c2lnbmF0dXJl"},
     "tests/unit/test_masking.py": {"eyJ" + "hbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0", "-----BEGIN RSA " + "PRIVATE KEY-----"},
     "tests/unit/test_model_settings.py": {"sk-" + "very-secret-value"},
 }
