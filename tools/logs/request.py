@@ -41,7 +41,7 @@ class QueryLogsRequest(BusinessRequest):
         default=20,
         ge=1,
         le=100,
-        description="Most events to return; total and patterns always cover every match.",
+        description="Most events to return; total and patterns cover every match, or those that were looked at.",
     )
 
 
