@@ -47,8 +47,17 @@ _fields = st.sampled_from(
         "level:info",
         "service:pay",
         "service:order",
+        *(
+            "service:p*",
+            "status:5*",
+            "status:50",
+            "status:503",
+            "status:*",
+            "note:redis",
+            "error:refused",
+            "message:redis",
+        ),
     )
-    + ("service:p*", "status:5*", "status:50", "status:503", "status:*", "note:redis", "error:refused", "message:redis")
 )
 
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
 from tests.log_topics import NOW, STORES, Happened, Topic
-from tests.opensearch import opensearch_url
 from tools.contract import ToolErrorCode
 from tools.evidence_tool import ToolFailure
 from tools.logs.backend import Lookback, ParsedQuery
@@ -73,15 +72,9 @@ CASES = {
 }
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[str]:
-    with opensearch_url() as url:
-        yield url
-
-
 @pytest.fixture(params=list(STORES))
-async def topic(request: pytest.FixtureRequest, tmp_path: Path, server: str) -> AsyncIterator[Topic]:
-    async with STORES[request.param](EVENTS, tmp_path, server) as made:
+async def topic(request: pytest.FixtureRequest, tmp_path: Path, opensearch: str) -> AsyncIterator[Topic]:
+    async with STORES[request.param](EVENTS, tmp_path, opensearch) as made:
         yield made
 
 
@@ -142,8 +135,8 @@ async def test_r128_nothing_is_made_up(topic: Topic) -> None:
 
 
 @pytest.mark.parametrize("name", list(STORES))
-async def test_r128_a_store_that_is_away_is_no_empty_answer(name: str, tmp_path: Path, server: str) -> None:
-    async with STORES[name](EVENTS, tmp_path, server) as made:
+async def test_r128_a_store_that_is_away_is_no_empty_answer(name: str, tmp_path: Path, opensearch: str) -> None:
+    async with STORES[name](EVENTS, tmp_path, opensearch) as made:
         gone = {"path": "gone.log"} if made.entry.backend == "files" else {"url": "http://127.0.0.1:9"}
         entry = made.entry.model_copy(update=gone)
         with pytest.raises(ToolFailure) as failure:
@@ -152,13 +145,13 @@ async def test_r128_a_store_that_is_away_is_no_empty_answer(name: str, tmp_path:
 
 
 @pytest.mark.parametrize("name", list(STORES))
-async def test_r128_many_events(name: str, tmp_path: Path, server: str) -> None:
+async def test_r128_many_events(name: str, tmp_path: Path, opensearch: str) -> None:
     noise = [Happened(number / 10, "INFO", "order", "order-1", f"order {number} done") for number in range(1, 301)]
     rare = [
         Happened(29.95, "ERROR", "order", "order-1", "disk full"),
         Happened(0.05, "WARN", "order", "order-1", "slow"),
     ]
-    async with STORES[name](noise + rare, tmp_path, server) as made:
+    async with STORES[name](noise + rare, tmp_path, opensearch) as made:
         if made.entry.backend != "files":
             made = Topic(made.entry.model_copy(update={"max_events": 150}), made.backend)
         bounded = made.entry.backend != "files"

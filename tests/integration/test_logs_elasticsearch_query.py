@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.strategies import DataObject
 
 from tests.log_queries import LEVELS, SERVICES, WORDS, queries
-from tests.opensearch import index_of, opensearch_url, send
+from tests.opensearch import index_of, send
 from tools.catalog import TopicEntry
 from tools.logs.backend import ParsedQuery
 from tools.logs.document import Roles, make_view
@@ -44,9 +44,9 @@ DOCUMENTS = _documents()
 
 
 @pytest.fixture(scope="module", params=[{}, KEYWORDS], ids=["dynamic", "keywords"])
-def search_url(request: pytest.FixtureRequest) -> Iterator[str]:
-    with opensearch_url() as url, index_of(url, DOCUMENTS, request.param) as index:
-        yield f"{url}/{index}/_search"
+def search_url(request: pytest.FixtureRequest, opensearch: str) -> Iterator[str]:
+    with index_of(opensearch, DOCUMENTS, request.param) as index:
+        yield f"{opensearch}/{index}/_search"
 
 
 def found_by_server(url: str, query: ParsedQuery, target: Target) -> set[str]:
@@ -54,7 +54,7 @@ def found_by_server(url: str, query: ParsedQuery, target: Target) -> set[str]:
     return {hit["_source"]["n"] for hit in send("POST", url, body)["hits"]["hits"]}
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(text=queries)
 def test_r128_the_server_finds_every_match(search_url: str, text: str) -> None:
     target = Target(("*",), Roles.of(TopicEntry(name="t", backend="elasticsearch", url="http://h", index="i")))
@@ -93,7 +93,7 @@ def test_any_text_becomes_a_query(data: DataObject) -> None:
     json.dumps(search_query(ParsedQuery.of(text).node, target))
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(text=st.text(alphabet=st.characters(codec="utf-8", categories=("P", "S", "L", "N", "Zs")), max_size=30))
 def test_no_text_breaks_out_of_the_query(search_url: str, text: str) -> None:
     target = Target(("*",), Roles.of(TopicEntry(name="t", backend="elasticsearch", url="http://h", index="i")))

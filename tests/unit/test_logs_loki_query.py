@@ -53,7 +53,7 @@ ROLES = st.sampled_from(
 )
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=250, deadline=None)
 @given(text=queries, roles=ROLES, line=lines, stream=streams)
 def test_r128_every_match_passes_the_filters(
     text: str, roles: dict[str, str], line: str, stream: dict[str, str]

@@ -1,4 +1,7 @@
-"""Logs in Elasticsearch or OpenSearch: one `_search` for the newest candidates of the window (R118, R128)."""
+"""Logs in Elasticsearch or OpenSearch: a `_search` for the newest candidates of the window (R118, R128).
+
+One request, or two different ones: where nothing was found, and where the topic's newest event ends the window.
+"""
 
 from __future__ import annotations
 
@@ -45,15 +48,25 @@ class ElasticsearchBackend:
         left = until - time.monotonic()
         body = await self._search(topic, search_body(topic, parsed_query, span, left * _SERVER_SHARE), left)
         # Reading a large answer takes time that other calls on this event loop need.
-        return await asyncio.to_thread(_respond, topic, parsed_query, span, body, limit)
+        response = await asyncio.to_thread(_respond, topic, parsed_query, span, body, limit)
+        if response.total == 0 and window.now is not None:
+            # A range over a field that no index knows matches nothing, without an error. Sorting by it fails.
+            await self._newest(topic, window.reference, until - time.monotonic())
+        return response
 
     async def _newest(self, topic: TopicEntry, reference: float, deadline: float) -> float:
-        """Return the time of the topic's newest event, or `reference` when it holds none."""
+        """Return the time of the topic's newest event, or `reference` when it holds none.
+
+        Raises ToolFailure, also when the topic's documents have no time.
+        """
         body = newest_body(topic, deadline * _SERVER_SHARE)
         answer = read_answer(topic, await self._search(topic, body, deadline))
         if answer.partial:
             raise ToolFailure(ToolErrorCode.PARTIAL_RESULT)
-        return next((found.epoch for found in answer.found if found.epoch is not None), reference)
+        times = [found.epoch for found in answer.found if found.epoch is not None]
+        if answer.found and not times:
+            raise ToolFailure(ToolErrorCode.BACKEND_ERROR)
+        return max(times, default=reference)
 
     async def _search(self, topic: TopicEntry, body: dict[str, Any], deadline: float) -> bytes:
         path = quote(topic.index or "", safe="*,:+")
