@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 from hypothesis import strategies as st
@@ -22,17 +23,23 @@ WORDS += ("refused", "x_y", "null", "ошибка", "a-b", "level:error", "statu
 LEVELS = ("ERROR", "error", "warning", "INFO", "debug", "30", "weird")
 SERVICES = ("order", "Pay-1", "payment")
 
-messages = st.lists(st.sampled_from(WORDS), min_size=1, max_size=5).map(" ".join)
-documents: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
-    {"message": messages},
-    optional={
-        "level": st.sampled_from(LEVELS),
-        "service": st.sampled_from(SERVICES),
-        "status": st.sampled_from((5, 50, 200, 500, 503)),
-        "error": st.sampled_from((None, "", "refused", "disk full")),
-        "trace": st.fixed_dictionaries({"note": messages}),
-    },
-)
+WORDS += ("service:pay", "Redis refused")
+LEVELS = ("ERROR", "error", "warning", "INFO", "debug", "30", "weird")
+SERVICES = ("order", "Pay-1", "payment")
+
+
+def make_document(dice: random.Random) -> dict[str, Any]:
+    """One event in which every part may be missing."""
+    document: dict[str, Any] = {"message": " ".join(dice.choices(WORDS, k=dice.randint(1, 5)))}
+    for key, values in (("level", LEVELS), ("service", SERVICES), ("status", (5, 50, 200, 500, 503))):
+        if dice.random() < 0.6:
+            document[key] = dice.choice(values)
+    if dice.random() < 0.5:
+        document["error"] = dice.choice((None, "", "refused", "Disk full"))
+    if dice.random() < 0.3:
+        document["trace"] = {"note": " ".join(dice.choices(WORDS, k=2))}
+    return document
+
 
 _pieces = st.sampled_from(
     (*WORDS, "time", "timeoutex", "超时", "conn", "50*", "re*d", "*out*", '"redis refused"', '"x_y"', "КБ", "шиб", "kb")

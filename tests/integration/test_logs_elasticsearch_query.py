@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.strategies import DataObject
 
-from tests.log_queries import LEVELS, SERVICES, WORDS, queries
+from tests.log_queries import make_document, queries
 from tests.opensearch import index_of, send
 from tools.catalog import TopicEntry
 from tools.logs.backend import ParsedQuery
@@ -22,25 +22,8 @@ from tools.logs.match import compile_predicate
 KEYWORDS = {name: {"type": "keyword"} for name in ("level", "service", "error")}
 
 
-def _documents() -> list[dict[str, object]]:
-    """Events with every combination of parts likely; the same ones in every run."""
-    dice = random.Random(7)
-    made = []
-    for number in range(150):
-        document: dict[str, object] = {"@timestamp": "2026-03-01T03:00:00Z", "n": f"doc{number}"}
-        document["message"] = " ".join(dice.choices(WORDS, k=dice.randint(1, 5)))
-        for key, values in (("level", LEVELS), ("service", SERVICES), ("status", (5, 50, 200, 500, 503))):
-            if dice.random() < 0.7:
-                document[key] = dice.choice(values)
-        if dice.random() < 0.5:
-            document["error"] = dice.choice((None, "", "refused", "Disk full"))
-        if dice.random() < 0.3:
-            document["trace"] = {"note": " ".join(dice.choices(WORDS, k=2))}
-        made.append(document)
-    return made
-
-
-DOCUMENTS = _documents()
+_dice = random.Random(7)
+DOCUMENTS = [{"@timestamp": "2026-03-01T03:00:00Z", "n": f"doc{at}"} | make_document(_dice) for at in range(200)]
 
 
 @pytest.fixture(scope="module", params=[{}, KEYWORDS], ids=["dynamic", "keywords"])
