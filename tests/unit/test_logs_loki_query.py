@@ -15,7 +15,8 @@ from tests.logql import ParseError, parse
 from tools.catalog import TopicEntry
 from tools.logs.backend import ParsedQuery
 from tools.logs.events import EventView
-from tools.logs.loki_query import Labels, log_query
+from tools.logs.loki_labels import Labels
+from tools.logs.loki_query import log_query
 from tools.logs.match import compile_predicate
 
 SELECTOR = '{job="shop"}'

@@ -16,7 +16,8 @@ from tools.logs import endpoint
 from tools.logs.backend import Lookback, ParsedQuery
 from tools.logs.events import EventView
 from tools.logs.http import HttpRequest, fetch, strict_json
-from tools.logs.loki_query import Labels, log_query
+from tools.logs.loki_labels import Labels
+from tools.logs.loki_query import log_query
 from tools.logs.query import Everything
 from tools.logs.request import MAX_LOOKBACK_MINUTES, QueryLogsResponse
 from tools.logs.sample import Found, Sample, make_response

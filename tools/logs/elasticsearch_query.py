@@ -16,17 +16,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from tools.logs.document import Roles
+from tools.logs.elasticsearch_text import MAX_RUN_CHARS, both_cases, inside, quoted, run_text, runs_of
 from tools.logs.levels_wire import LEVELS, meant_levels, numbers, spellings
 from tools.logs.match import LEVEL_KEYS, is_whole_number
 from tools.logs.query import And, Everything, FieldTerm, Node, Not, Or, Term
 
 Query = dict[str, Any]
-MAX_RUN_CHARS = 100
 _MAX_RUNS = 4
 _MAX_CLAUSES = 16
-_DECADES = 13
-_CJK = ((0x3040, 0x30FF), (0x3400, 0x9FFF), (0xAC00, 0xD7A3))
-_CYRILLIC = (0x0400, 0x052F)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +87,7 @@ class _Translator:
         if isinstance(node, Everything):
             return {"match_all": {}}
         if isinstance(node, Term):
-            return _find(_inside(node.parts[0]), self.target.search) if _is_word(node) else None
+            return _find(inside(node.parts[0]), self.target.search) if _is_word(node) else None
         if isinstance(node, FieldTerm):
             return self._field_lower(node)
         if isinstance(node, Not):
@@ -118,7 +115,7 @@ class _Translator:
     def _level(self, value: Term) -> Query | None:
         """Find the level in its field, or, where that holds no known level, in the text."""
         levels = meant_levels(value)
-        words = [_inside(name) for name in spellings(levels)] + (["/[iwefIWEF][0-9]{4}/"] if levels else [])
+        words = [inside(name) for name in spellings(levels)] + (["/[iwefIWEF][0-9]{4}/"] if levels else [])
         text = [_find(" OR ".join(words), self.target.search)] if words else []
         literal = _term(value, self.target.search)
         if literal is None:
@@ -127,7 +124,7 @@ class _Translator:
         return _any([self._has_level(levels), untold]) if levels else untold
 
     def _has_level(self, levels: tuple[str, ...]) -> Query:
-        whole = "|".join(_both_cases(name) for name in spellings(levels))
+        whole = "|".join(both_cases(name) for name in spellings(levels))
         known = " OR ".join(f'"{number}"' for number in numbers(levels))
         return _find(f"/{whole}/" + (f" OR {known}" if known else ""), name_spellings(self.target.roles.level))
 
@@ -138,7 +135,7 @@ class _Translator:
             return self._has_level(levels) if levels else None
         for role, keys in (("service", self.target.roles.service), ("instance", self.target.roles.instance)):
             if key == role and len(keys) == 1 and _is_word(node.value):
-                return _find(_inside(node.value.parts[0]), keys)
+                return _find(inside(node.value.parts[0]), keys)
         return None
 
 
@@ -165,60 +162,16 @@ def _exists(keys: Sequence[str]) -> Query:
 
 def _term(term: Term, fields: Sequence[str], by_key: bool = False) -> Query | None:
     """Find every document with the term in one of the fields."""
-    runs = [run for part in term.parts for run in _runs(part)]
+    runs = [run for part in term.parts for run in runs_of(part)]
     if not runs:
         return None
     kept = sorted(runs, key=len, reverse=True)[:_MAX_RUNS]
-    clauses = [_find(_run(run, term, by_key), fields) for run in kept]
+    clauses = [_find(run_text(run, term, by_key), fields) for run in kept]
     whole = term.parts[0]
     if len(term.parts) > 1 or runs == [whole]:
         return _all(clauses)
     # Addresses, dates and decimals in fields of their own types are found as a whole only.
-    return _any([_all(clauses), _find(_quoted(whole), fields)])
-
-
-def _run(run: str, term: Term, by_key: bool) -> str:
-    """Write one run: inside a term, or as the field's own analysis sees it, or as the beginning of a number."""
-    text = f"{_inside(run)} OR {_quoted(run)}"
-    if not is_whole_number(term) or len(term.parts) == 1:
-        return text
-    if [part for part in term.parts if part] == [term.parts[0]]:
-        return f"{text} OR {_numbers_from(int(run))}"
-    return f"{text} OR [* TO *]" if by_key else text
-
-
-def _numbers_from(start: int) -> str:
-    """Write the numbers that begin with the digits of `start` as ranges."""
-    tens = (10**power for power in range(_DECADES))
-    return " OR ".join(f"[{start * ten} TO {(start + 1) * ten}}}" for ten in tens)
-
-
-def _runs(text: str) -> list[str]:
-    """Cut text into stretches that every usual analysis keeps together; ideographs stand alone."""
-    runs: list[str] = []
-    joined = False
-    for char in text:
-        cjk = any(first <= ord(char) <= last for first, last in _CJK)
-        letter = (char.isascii() and char.isalnum()) or _CYRILLIC[0] <= ord(char) <= _CYRILLIC[1]
-        if cjk or (letter and not joined):
-            runs.append(char)
-        elif letter and len(runs[-1]) < MAX_RUN_CHARS:
-            runs[-1] += char
-        joined = letter
-    return runs
-
-
-def _both_cases(run: str) -> str:
-    return "".join(f"[{char.lower()}{char.upper()}]" if char.lower() != char.upper() else char for char in run)
-
-
-def _inside(run: str) -> str:
-    return f"/.*{_both_cases(run)}.*/"
-
-
-def _quoted(text: str) -> str:
-    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
-    return f'"{escaped}"'
+    return _any([_all(clauses), _find(quoted(whole), fields)])
 
 
 def _find(text: str, fields: Sequence[str]) -> Query:
