@@ -19,9 +19,10 @@ from service.offline.client import OfflineClient
 from service.registry import BUILDERS, Site
 from service.settings import Settings, SettingsError, missing_secrets
 from tools.canonical.store import CanonicalStoreUnavailable
-from tools.catalog import Catalog, CatalogError, load_catalog
+from tools.catalog import Catalog, CatalogError, TopicEntry, load_catalog
 from tools.envelope_protocol import check_input
 from tools.evidence_tool import CallContext, EvidenceTool, ToolFailure
+from tools.logs.endpoint import problem
 from tools.logs.source import TopicUnavailableError, topic_files
 from tools.mysql.tool import problems
 from tools.rag import schema
@@ -152,10 +153,28 @@ async def _topics(site: Site) -> list[Finding]:
         tool = BUILDERS["logs"](latest)
     except CatalogError as error:
         return [Finding("topics", False, str(error))]
-    return [await _topic(site.catalog, tool, topic.name, topic.path or "") for topic in site.catalog.topics if tool]
+    if tool is None:
+        return []
+    asked = (_topic(site, tool, topic) for topic in site.catalog.topics)
+    return [await finding for finding in asked]
 
 
-async def _topic(catalog: Catalog, tool: EvidenceTool, name: str, path: str) -> Finding:
+async def _topic(site: Site, tool: EvidenceTool, topic: TopicEntry) -> Finding:
+    if topic.backend == "files":
+        return await _files_topic(site.catalog, tool, topic.name, topic.path or "")
+    subject, fault = f"topic {topic.name}", problem(topic, site.env)
+    if fault is not None:
+        return Finding(subject, False, fault)
+    try:
+        result = await _ask(tool, {"topic": topic.name, "query": "", "lookback_minutes": 1, "limit": 1})
+    except ToolFailure as failure:
+        return Finding(subject, False, f"{topic.backend} cannot be searched ({failure.code.value})")
+    if not result["total"]:
+        return Finding(subject, True, f"{topic.backend} answers, no event in the last days")
+    return Finding(subject, True, f"{topic.backend} answers, newest event {result['to']}")
+
+
+async def _files_topic(catalog: Catalog, tool: EvidenceTool, name: str, path: str) -> Finding:
     subject = f"topic {name}"
     try:
         files, more = await asyncio.to_thread(topic_files, catalog.base, path)

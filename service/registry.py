@@ -26,7 +26,7 @@ Builder = Callable[[Site], EvidenceTool | None]
 
 BUILDERS: Mapping[str, Builder] = {
     "rag": lambda site: build_rag_tool(site.catalog, site.index_dir),
-    "logs": lambda site: build_logs_tool(site.catalog),
+    "logs": lambda site: build_logs_tool(site.catalog, site.env),
     "mysql": lambda site: build_mysql_tool(site.catalog, site.env),
 }
 """Short name (as the command line takes it) → builder; None means that the catalogue gives the tool nothing to ask."""

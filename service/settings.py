@@ -198,6 +198,7 @@ def missing_secrets(settings: Settings, catalog: Catalog, environ: Mapping[str, 
         for source in catalog.datasources
         if source.dsn_env is not None and not environ.get(source.dsn_env, "").strip()
     ]
+    names += [name for topic in catalog.topics for name in topic.secret_names if not environ.get(name, "").strip()]
     return tuple(dict.fromkeys(names))
 
 
@@ -205,7 +206,9 @@ def require_secrets(settings: Settings, catalog: Catalog, environ: Mapping[str, 
     """Refuse to start without the secrets the configuration needs (R127). Raises SettingsError naming the variables."""
     missing = missing_secrets(settings, catalog, environ)
     if missing:
-        raise SettingsError(f"not set: {', '.join(missing)}; needed by the configured model and datasources")
+        raise SettingsError(
+            f"not set: {', '.join(missing)}; needed by the configured model, datasources and log topics"
+        )
 
 
 def _is_set(secret: SecretStr | None) -> bool:

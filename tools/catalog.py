@@ -9,55 +9,23 @@ import tomllib
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any, Literal
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
+from pydantic import Field, StringConstraints, ValidationError, model_validator
+
+from tools.catalog_topic import TopicEntry as TopicEntry
+from tools.catalog_types import Description, Entry, EnvName, Name, ZoneName
 
 MAX_CATALOG_BYTES = 1024 * 1024
-Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.\-]{0,63}$")]
 Identifier = Annotated[
     str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_$]{0,63}(\.[A-Za-z_][A-Za-z0-9_$]{0,63})?$")
 ]
-Description = Annotated[str, StringConstraints(max_length=300)]
 
 
 class CatalogError(Exception):
     """The catalogue cannot be used; the message names the key and what is allowed, in one bounded line."""
 
 
-def _known_zone(value: str) -> str:
-    try:
-        ZoneInfo(value)
-    except (ZoneInfoNotFoundError, ValueError, OSError):
-        raise ValueError("must be an IANA time zone, e.g. Asia/Shanghai") from None
-    return value
-
-
-ZoneName = Annotated[str, AfterValidator(_known_zone)]
-
-
-class _Entry(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class TopicEntry(_Entry):
-    """One log topic. `path` is a file, folder or glob relative to the catalogue."""
-
-    name: Name
-    description: Description = ""
-    backend: Literal["files", "elasticsearch", "loki"] = "files"
-    path: str | None = None
-    timezone: ZoneName = "UTC"
-    encoding: str = "utf-8"
-
-    @model_validator(mode="after")
-    def _files_need_a_path(self) -> TopicEntry:
-        if self.backend == "files" and not self.path:
-            raise ValueError("backend files needs path: a file, a folder or a glob")
-        return self
-
-
-class DatasourceEntry(_Entry):
+class DatasourceEntry(Entry):
     """One logical datasource: `path` of an SQLite file, or `dsn_env` naming the variable that holds the SQLAlchemy URL.
 
     `timezone` is the zone of the times in its tables: NOW() is shown in it.
@@ -66,7 +34,7 @@ class DatasourceEntry(_Entry):
     name: Name
     description: Description = ""
     path: str | None = None
-    dsn_env: Annotated[str, StringConstraints(pattern=r"^[A-Z][A-Z0-9_]{0,63}$")] | None = None
+    dsn_env: EnvName | None = None
     timezone: ZoneName = "UTC"
     tables: dict[Identifier, list[Annotated[str, StringConstraints(max_length=64)]]] = Field(min_length=1)
 
@@ -77,7 +45,7 @@ class DatasourceEntry(_Entry):
         return self
 
 
-class KnowledgeEntry(_Entry):
+class KnowledgeEntry(Entry):
     """One folder of Markdown or text. Thresholds turn the bounded coverage score into a level (R54)."""
 
     name: Name
@@ -87,14 +55,14 @@ class KnowledgeEntry(_Entry):
     reference: float = Field(default=0.26, ge=0, le=1)
 
 
-class _CatalogFile(_Entry):
+class _CatalogFile(Entry):
     now: str | datetime | None = None
     topic: list[TopicEntry] = Field(default_factory=list)
     datasource: list[DatasourceEntry] = Field(default_factory=list)
     knowledge: list[KnowledgeEntry] = Field(default_factory=list)
 
 
-class Catalog(_Entry):
+class Catalog(Entry):
     """A validated catalogue. `now` is None (the clock), "latest", or seconds since the epoch; `base` anchors paths."""
 
     base: Path

@@ -136,8 +136,6 @@ def test_description_names_topics(tmp_path: Path) -> None:
 
 def test_build(tmp_path: Path) -> None:
     assert build_logs_tool(build_catalog({}, tmp_path)) is None
-    with pytest.raises(CatalogError, match=r"topic\.0\.backend: loki .* allowed: files"):
-        tool(tmp_path, backend="loki")
     for encoding in ("klingon", "hex"):
         with pytest.raises(CatalogError, match=r"topic\.0\.encoding"):
             tool(tmp_path, encoding=encoding)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar, overload
 
@@ -95,11 +95,14 @@ def value_text(value: Any) -> str:
 class EventView:
     """One event as the matcher and the result see it; parts are worked out when asked for.
 
-    `stamp_end` is where the leading timestamp of the first line ends, in bytes; 0 when there is none to cut.
+    `stamp_end` is where the leading timestamp of the first line ends, in bytes; 0 when there is none to cut. `labels` is
+    what the store itself says of the event, by lower-cased name; `level`, `service` and `instance` among them win over
+    what the text says.
     """
 
     raw: bytes
     stamp_end: int = 0
+    labels: Mapping[str, str] | None = None
 
     @lazy
     def text(self) -> str:
@@ -149,6 +152,9 @@ class EventView:
     @lazy
     def level(self) -> str | None:
         """Canonical level or None."""
+        labelled = level_of_value(self.labels.get("level")) if self.labels else None
+        if labelled is not None:
+            return labelled
         for key in LEVEL_KEYS if self.fields else ():
             if key in self.fields:
                 return level_of_value(self.fields[key])
@@ -165,12 +171,14 @@ class EventView:
     @lazy
     def service(self) -> str | None:
         """Service name from JSON keys, `service=` pairs or a syslog program name."""
-        return self._name(SERVICE_KEYS, ("service", "service_name", "app"), "program")
+        labelled = self.labels.get("service") if self.labels else None
+        return labelled or self._name(SERVICE_KEYS, ("service", "service_name", "app"), "program")
 
     @lazy
     def instance(self) -> str | None:
         """Instance, pod or host name from JSON keys, `host=` pairs or a syslog header."""
-        return self._name(INSTANCE_KEYS, ("instance", "host", "hostname", "pod"), "host")
+        labelled = self.labels.get("instance") if self.labels else None
+        return labelled or self._name(INSTANCE_KEYS, ("instance", "host", "hostname", "pod"), "host")
 
     def _name(self, keys: tuple[str, ...], pairs: tuple[str, ...], group: str) -> str | None:
         if self.fields:

@@ -42,19 +42,20 @@ def compile_predicate(node: Node) -> Predicate:
 def _plain(term: Term) -> str | None:
     """Return the lower-cased literal when the term has no inner wildcard and no whole-number rule, else None."""
     inner = [part for part in term.parts if part]
-    if len(inner) > 1 or (not term.quoted and inner and _numeric(term)):
+    if len(inner) > 1 or (not term.quoted and inner and is_whole_number(term)):
         return None
     return inner[0].lower() if inner else ""
 
 
-def _numeric(term: Term) -> bool:
+def is_whole_number(term: Term) -> bool:
+    """Say whether the term is written in digits only (with or without wildcards), so that it matches whole numbers."""
     return not term.quoted and all(part.isascii() and (part.isdigit() or not part) for part in term.parts)
 
 
-def _pattern(term: Term) -> str:
+def _text_pattern(term: Term) -> str:
     """Write the term as an RE2 pattern over lower-cased text; bounded by non-digits where it is a whole number."""
     body = r"\S*".join(re2.escape(part.lower()) for part in term.parts)
-    if not _numeric(term):
+    if not is_whole_number(term):
         return body
     return ("" if not term.parts[0] else r"(?:^|[^0-9])") + body + ("" if not term.parts[-1] else r"(?:[^0-9]|$)")
 
@@ -63,24 +64,24 @@ def _contains(term: Term) -> Predicate:
     literal = _plain(term)
     if literal is not None:
         return lambda event: literal in event.search_text
-    compiled = re2.compile(_pattern(term).encode())
+    compiled = re2.compile(_text_pattern(term).encode())
     return lambda event: compiled.search(event.search_bytes) is not None
 
 
-def _value_matcher(term: Term) -> Callable[[str], bool]:
-    """Match a value on its own: with wildcards the whole value, else a part of it."""
+def value_matcher(term: Term) -> Callable[[str], bool]:
+    """Return a function that matches a value on its own: with wildcards the whole value, else a part of it."""
     if len(term.parts) > 1:
         whole = re2.compile((r"(?s)" + r".*".join(re2.escape(part.lower()) for part in term.parts)).encode())
         return lambda text: whole.fullmatch(text.lower().encode("utf-8", "replace")) is not None
     literal = _plain(term)
     if literal is not None:
         return lambda text: literal in text.lower()
-    part = re2.compile(_pattern(term).encode())
+    part = re2.compile(_text_pattern(term).encode())
     return lambda text: part.search(text.lower().encode("utf-8", "replace")) is not None
 
 
 def _field(node: FieldTerm) -> Predicate:
-    key, matches = node.key.lower(), _value_matcher(node.value)
+    key, matches = node.key.lower(), value_matcher(node.value)
     level = canonical_level(node.value.parts[0]) if key in LEVEL_KEYS and len(node.value.parts) == 1 else None
     literal = node.literal.lower()
     pair = re2.compile(_pair_pattern(key, node.value).encode())
@@ -88,6 +89,8 @@ def _field(node: FieldTerm) -> Predicate:
     def predicate(event: EventView) -> bool:
         if key in LEVEL_KEYS and event.level is not None:
             return event.level == level if level else matches(event.level)
+        if event.labels and key in event.labels:  # what the store says settles it
+            return matches(event.labels[key])
         if any(matches(value_text(value)) for value in _values(event, key)):
             return True
         if literal in event.search_text:
@@ -113,7 +116,7 @@ def _pair_pattern(key: str, value: Term) -> str:
     if len(value.parts) > 1:  # the whole value must fit the wildcards
         lead = "[\"']?"
         tail = "" if not value.parts[-1] else r"(?:[\s,;&\"']|$)"
-    elif _numeric(value):
+    elif is_whole_number(value):
         lead = r"""(?:(?:[^\s,;&]*?[^\s,;&0-9])?|"(?:[^"\n]*?[^"\n0-9])?|'(?:[^'\n]*?[^'\n0-9])?)"""
         tail = r"(?:[^0-9]|$)"
     else:
@@ -137,7 +140,7 @@ def _prefilter(node: Node) -> bytes | None:
         return _raw_literal(max(node.parts, key=len))
     if isinstance(node, FieldTerm):
         if node.key.lower() in LEVEL_KEYS:
-            return _level_pattern(node.value)
+            return level_pattern(node.value)
         return _raw_literal(max(node.value.parts, key=len))
     if isinstance(node, And):
         found = [pattern for item in node.items if (pattern := _prefilter(item)) is not None]
@@ -149,7 +152,7 @@ def _prefilter(node: Node) -> bytes | None:
     return None
 
 
-def _level_pattern(value: Term) -> bytes | None:
+def level_pattern(value: Term) -> bytes | None:
     """Hit every name of a level, klog's letters and levels written as numbers."""
     level = canonical_level(value.parts[0]) if len(value.parts) == 1 else None
     if level is None:
@@ -159,12 +162,13 @@ def _level_pattern(value: Term) -> bytes | None:
     return b"(?:" + b"|".join(names + numbers) + b")"
 
 
-_RUN = re.compile(r"[^\s\"'\\/<>&\x00-\x1f]+")
+UNCHANGED_RUN = re.compile(r"[^\s\"'\\/<>&\x00-\x1f]+")
+"""What JSON and colour codes leave as it is."""
 
 
 def _raw_literal(text: str) -> bytes | None:
     """Write the longest stretch that JSON or colour codes do not respell; other characters also as JSON escapes."""
-    runs = _RUN.findall(text)
+    runs = UNCHANGED_RUN.findall(text)
     if not runs:
         return None
     return b"".join(_raw_char(char) for char in max(runs, key=len))

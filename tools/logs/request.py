@@ -43,7 +43,8 @@ class QueryLogsRequest(BusinessRequest):
         le=100,
         description=(
             "Most events to show. At most 20 fit, whatever is asked, and long messages are cut to make room: ask for 3 "
-            "to 5 to read whole messages. total and the patterns' counts cover all matches, also those not shown."
+            "to 5 to read whole messages. total and the patterns' counts cover all matches that were looked at, also"
+            " those not shown."
         ),
     )
 

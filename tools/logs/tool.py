@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Mapping
 from typing import Any
 
 from pydantic import BaseModel
@@ -10,7 +12,9 @@ from tools.catalog import Catalog, CatalogError, TopicEntry
 from tools.contract import ControlView, EvidenceKind, InvalidInput, Scope, ToolErrorCode
 from tools.evidence_tool import CallContext, EvidenceTool, FactView, ToolFailure, ToolOutcome
 from tools.logs.backend import LogBackend, Lookback, ParsedQuery
+from tools.logs.backend_elasticsearch import ElasticsearchBackend
 from tools.logs.backend_files import FilesBackend
+from tools.logs.backend_loki import LokiBackend
 from tools.logs.observation import control_view, evidence_status, project_facts, project_observation
 from tools.logs.query import needles
 from tools.logs.request import TOOL_NAME, QueryLogsRequest, QueryLogsToolCall
@@ -112,15 +116,20 @@ def _description(topics: tuple[TopicEntry, ...]) -> str:
     return text
 
 
-def build_logs_tool(catalog: Catalog) -> EvidenceTool | None:
-    """Build the tool over the catalogue's topics; None when it names none. Raises CatalogError naming the key."""
+def build_logs_tool(catalog: Catalog, env: Mapping[str, str] = os.environ) -> EvidenceTool | None:
+    """Build the tool over the catalogue's topics; None when it names none. Touches no network.
+
+    `env` holds the secrets of servers; one that is missing shows in `endpoint.problems` and fails that topic's calls.
+    Raises CatalogError naming the key.
+    """
     for index, topic in enumerate(catalog.topics):
-        if topic.backend != "files":
-            raise CatalogError(
-                f"topic.{index}.backend: {topic.backend} is not available in this version; allowed: files"
-            )
         try:
             b"a".decode(topic.encoding, "replace")
         except LookupError:
             raise CatalogError(f"topic.{index}.encoding: must be a known text encoding, e.g. utf-8 or gbk") from None
-    return LogsTool(catalog, {"files": FilesBackend(catalog.base)}) if catalog.topics else None
+    backends: dict[str, LogBackend] = {
+        "files": FilesBackend(catalog.base),
+        "elasticsearch": ElasticsearchBackend(env, catalog.base),
+        "loki": LokiBackend(env, catalog.base),
+    }
+    return LogsTool(catalog, backends) if catalog.topics else None

@@ -1,0 +1,56 @@
+"""`superbiz doctor` asks every log server once and names missing variables, no addresses."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from service.doctor import examine
+from service.settings import load_settings
+from tests.loki_server import Stream, loki_server
+from tests.opensearch import index_of
+
+CATALOG = """
+[[topic]]
+name = "search"
+backend = "elasticsearch"
+url = "{search}"
+index = "{index}"
+[[topic]]
+name = "loki"
+backend = "loki"
+url = "{loki}"
+selector = '{{job="shop"}}'
+[[topic]]
+name = "quiet"
+backend = "loki"
+url = "{loki}"
+selector = '{{job="quiet"}}'
+[[topic]]
+name = "no-token"
+backend = "loki"
+url = "{loki}"
+selector = '{{job="shop"}}'
+token_env = "LOKI_TOKEN"
+[[topic]]
+name = "away"
+backend = "elasticsearch"
+url = "http://127.0.0.1:9"
+index = "logs"
+"""
+
+
+async def test_r127_doctor_asks_log_servers(tmp_path: Path, opensearch: str) -> None:
+    event = {"@timestamp": "2026-03-01T03:00:00Z", "message": "x"}
+    async with loki_server([Stream({"job": "shop"}, [(1, "too old")])]) as loki:
+        with index_of(opensearch, [event]) as index:
+            catalog = tmp_path / "superbiz.toml"
+            catalog.write_text(CATALOG.format(search=opensearch, index=index, loki=loki.url), encoding="utf-8")
+            findings = await examine(load_settings(catalog=catalog, home=tmp_path), {})
+    told = {finding.subject: (finding.ok, finding.text) for finding in findings}
+    assert told["topic search"] == (True, "elasticsearch answers, newest event 2026-03-01T03:00:00.000+00:00")
+    assert told["topic loki"] == (True, "loki answers, no event in the last days")
+    assert told["topic quiet"] == (True, "loki answers, no event in the last days")
+    assert told["topic no-token"] == (False, "LOKI_TOKEN is not set")
+    assert told["topic away"] == (False, "elasticsearch cannot be searched (BACKEND_UNAVAILABLE)")
+    assert told["secrets"] == (False, "not set: LOKI_TOKEN")
+    assert not any("127.0.0.1" in finding.text for finding in findings)

@@ -1,0 +1,130 @@
+"""From the newest candidates a server gave to a response: match them here again, group, choose (R128). Pure.
+
+Servers cannot say everything the query language says. They are asked for what every match must have; what came back is
+matched with the same predicate that the files backend uses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from zoneinfo import ZoneInfo
+
+from tools.catalog import TopicEntry
+from tools.contract import ToolErrorCode
+from tools.evidence_tool import ToolFailure
+from tools.logs.backend import ParsedQuery
+from tools.logs.collect import MAX_PATTERNS, build_event
+from tools.logs.events import MAX_ATTRIBUTE_CHARS, EventView
+from tools.logs.levels import telling_rank
+from tools.logs.match import compile_predicate
+from tools.logs.patterns import PatternCount, PatternGrouper
+from tools.logs.query import needles
+from tools.logs.request import LogEvent, LogPattern, QueryLogsResponse
+from tools.logs.scan import Window
+from tools.logs.select import Candidate, choose
+from tools.logs.timestamps import FormatTime, time_formatter
+
+_ROLES = frozenset({"level", "service", "instance"})
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """One candidate; `epoch` in seconds."""
+
+    epoch: float | None
+    view: EventView
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """The newest candidates of the window, newest first.
+
+    `more`: the server has older candidates that were not fetched. `matching` is the server's count of matches where it
+    can be trusted to count the same thing. `partial`: the server itself says that its answer is not whole.
+    """
+
+    found: tuple[Found, ...]
+    more: bool
+    partial: bool = False
+    matching: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Match:
+    found: Found
+    rank: int
+    pattern: int
+
+
+def make_response(
+    topic: TopicEntry, query: ParsedQuery, window: Window, sample: Sample, limit: int
+) -> QueryLogsResponse:
+    """Make the answer. Raises ToolFailure with PARTIAL_RESULT when nothing matched and not everything was seen."""
+    grouper = PatternGrouper()
+    matches = list(_matches(sample.found, query, grouper))
+    incomplete = sample.partial or sample.more
+    if incomplete and not matches:
+        raise ToolFailure(ToolErrorCode.PARTIAL_RESULT)
+    counted = sample.matching if sample.matching is not None and len(matches) == len(sample.found) else None
+    total = max(len(matches), counted or 0)
+    format_time = time_formatter(ZoneInfo(topic.timezone))
+    counts = [pattern.count for pattern in grouper.patterns]
+    candidates = [Candidate(match.pattern, match.rank, counts[match.pattern]) for match in matches]
+    events = [_event(matches[index].found, query, format_time) for index in choose(candidates, limit)]
+    return QueryLogsResponse(
+        topic=topic.name,
+        query=query.text,
+        from_=format_time(_searched_from(window, sample, counted)),
+        to=format_time(window.end),
+        total=total,
+        total_is_lower_bound=incomplete,
+        returned=len(events),
+        truncated=incomplete or total > len(events),
+        events=events,
+        patterns=_patterns(grouper.patterns, format_time),
+        notes=_notes(sample),
+    )
+
+
+def _matches(found: Iterable[Found], query: ParsedQuery, grouper: PatternGrouper) -> Iterable[_Match]:
+    predicate = compile_predicate(query.node)
+    for item in found:
+        if predicate(item.view):
+            message = item.view.message
+            rank = telling_rank(item.view.level, message[:2000])
+            yield _Match(item, rank, grouper.add(message, item.epoch, rank))
+
+
+def _searched_from(window: Window, sample: Sample, counted: int | None) -> float:
+    """Return how far back was searched: to the oldest candidate when older ones were neither fetched nor counted."""
+    if not sample.more or counted is not None:
+        return window.start
+    return min((item.epoch for item in sample.found if item.epoch is not None), default=window.start)
+
+
+def _event(found: Found, query: ParsedQuery, format_time: FormatTime) -> LogEvent:
+    event = build_event(found.view, format_time(found.epoch), needles(query.node))
+    shown = (event.level, event.service, event.instance)
+    labels = {
+        name: value[:MAX_ATTRIBUTE_CHARS]
+        for name, value in (found.view.labels or {}).items()
+        if name not in _ROLES and value not in shown
+    }
+    return event.model_copy(update={"attributes": event.attributes | labels}) if labels else event
+
+
+def _patterns(patterns: list[PatternCount], format_time: FormatTime) -> list[LogPattern]:
+    ranked = sorted(patterns, key=lambda item: (-item.rank, -item.count, -(item.last or 0.0), item.template))
+    return [
+        LogPattern(template=item.template, count=item.count, first=format_time(item.first), last=format_time(item.last))
+        for item in ranked[:MAX_PATTERNS]
+    ]
+
+
+def _notes(sample: Sample) -> list[str]:
+    told = (
+        (sample.partial, "the server's answer was partial"),
+        (sample.more, f"only the newest {len(sample.found)} candidates were fetched"),
+    )
+    return [text for happened, text in told if happened]
