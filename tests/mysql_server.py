@@ -15,7 +15,11 @@ ROOT_URL = make_url(os.environ.get("SUPERBIZ_TEST_MYSQL_URL", "mysql+aiomysql://
 PASSWORD = "pw-%-x"
 
 
-async def as_root(*statements: str, database: str | None = None) -> list[tuple[Any, ...]]:
+Statement = str | tuple[str, list[tuple[Any, ...]]]
+"""A statement, or one with the rows of values to run it with."""
+
+
+async def as_root(*statements: Statement, database: str | None = None) -> list[tuple[Any, ...]]:
     """Run statements as the administrator; return the rows of the last one."""
     connection = await aiomysql.connect(
         host=ROOT_URL.host or "127.0.0.1", port=ROOT_URL.port or 3306, user=ROOT_URL.username or "root",
@@ -24,7 +28,10 @@ async def as_root(*statements: str, database: str | None = None) -> list[tuple[A
     try:
         cursor = await connection.cursor()
         for statement in statements:
-            await cursor.execute(statement)
+            if isinstance(statement, str):
+                await cursor.execute(statement)
+            else:
+                await cursor.executemany(*statement)
         return list(await cursor.fetchall())
     finally:
         connection.close()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -15,25 +14,16 @@ import pytest
 import pytest_asyncio
 from sqlalchemy.engine import URL
 
-from tests.data import spec_dir
+from tests.mysql_backends import COLUMNS
 from tests.mysql_server import account_url, as_root, create_account, fresh_name, require_server
-from tests.unit.mysql_calls import EXPRESSIONS
-from tests.unit.mysql_texts import LEGITIMATE, TABLES
 from tools.catalog import build_catalog
 from tools.contract import EvidenceStatus, ToolErrorCode
 from tools.evidence_tool import CallContext, ToolFailure
 from tools.mysql.backend import Query
 from tools.mysql.backend_sqlalchemy import SqlAlchemyBackend
-from tools.mysql.gate import TableList, judge
 from tools.mysql.grants import AccountRule
 from tools.mysql.request import MysqlQueryRequest
 from tools.mysql.tool import MysqlTool, build_mysql_tool
-
-COLUMNS = """id INT, user_id INT, order_id INT, status VARCHAR(20), amount DECIMAL(10,2), price INT, quantity INT, a INT, b INT,
-c INT, ts DATETIME, created_at DATETIME, last_login DATETIME, name VARCHAR(50), email VARCHAR(50), city VARCHAR(50),
-note VARCHAR(200), active INT, `delete` INT, `update` INT, start INT, load_file INT, `select` INT, `中文列` INT, value INT,
-date DATE, time TIME, type INT, level INT, user INT, host INT, comment INT, data INT, timestamp INT, count INT, year INT,
-version INT, payload TEXT, JSON_TABLE INT, FULLTEXT (note)"""
 
 
 @dataclass(frozen=True)
@@ -50,11 +40,10 @@ async def server() -> AsyncIterator[Server]:
     await require_server()
     name = fresh_name("superbiz")
     reader, writer = f"r_{name[-12:]}", f"w_{name[-12:]}"
-    tables = [f"CREATE TABLE `{table}` ({COLUMNS})" for table in sorted(TABLES - {"dual"})]
     try:
         await as_root(f"CREATE DATABASE {name} CHARACTER SET utf8mb4")
         await as_root(
-            *tables,
+            f"CREATE TABLE orders ({COLUMNS})",
             "INSERT INTO orders (id, status, amount) VALUES (1, 'PAID', 10.50), (2, 'FAILED', 0.10), (3, 'PAID', 7)",
             "CREATE TABLE numbers (n INT)",
             "INSERT INTO numbers SELECT seq FROM seq_1_to_3000",
@@ -89,49 +78,7 @@ async def _settles(server: Server) -> bool:
     return False
 
 
-ONLY_ON_MYSQL = {"ANY_VALUE", "REGEXP_LIKE"}
 HEAVY = "SELECT COUNT(*) FROM numbers x, numbers y, numbers z WHERE x.n * y.n + z.n = -1"
-
-
-async def test_r121_every_allowed_text_runs_on_the_real_server(server: Server) -> None:
-    corpus = [json.loads(line) for line in (spec_dir() / "sql_corpus.jsonl").read_text("utf-8").splitlines()]
-    texts = [row["sql"] for row in corpus if row["verdict"] == "allow"]
-    backend = SqlAlchemyBackend(server.reader)
-    listed = TableList(TABLES)
-    failed: dict[str, str] = {}
-    for text in texts:
-        count = judge(text, listed).placeholders
-        try:
-            await backend.query(_query(text, *[1] * count))
-        except ToolFailure as failure:
-            failed[text] = failure.code
-    await backend.close()
-    assert failed == {}
-
-
-async def test_r121_legitimate_texts_run_on_the_real_server(server: Server) -> None:
-    backend = SqlAlchemyBackend(server.reader)
-    failed: dict[str, str] = {}
-    for text in LEGITIMATE:
-        try:
-            await backend.query(_query(text, *[1] * judge(text, TableList(TABLES)).placeholders))
-        except ToolFailure as failure:
-            failed[text] = failure.code
-    await backend.close()
-    known = {text for text in failed if "ANY_VALUE" in text or "WINDOW w" in text}  # MariaDB 10 lacks these
-    assert set(failed) - known == set()
-
-
-async def test_r121_every_listed_function_runs_on_the_real_server(server: Server) -> None:
-    backend = SqlAlchemyBackend(server.reader)
-    failed = set()
-    for expression in EXPRESSIONS:
-        try:
-            await backend.query(_query(f"SELECT {expression} AS x FROM t"))
-        except ToolFailure:
-            failed.add(expression.split("(")[0])
-    await backend.close()
-    assert failed <= ONLY_ON_MYSQL
 
 
 async def test_r126_a_query_over_its_time_ends_as_query_timeout_and_leaves_nothing_running(server: Server) -> None:

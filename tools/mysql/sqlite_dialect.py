@@ -13,7 +13,7 @@ from sqlglot.dialects.mysql import MySQL
 from sqlglot.errors import ErrorLevel, SqlglotError
 from sqlglot.parsers.mysql import MySQLParser
 
-from tools.mysql.lexical import Kind, tokenize
+from tools.mysql.lexical import GateRefusal, Kind, tokenize
 from tools.mysql.sqlite_functions import KNOWN_FUNCTIONS, NOW_NAMES
 from tools.mysql.sqlite_shape import collate, name_columns, unwrap_unions
 
@@ -82,7 +82,7 @@ def to_sqlite(sql: str) -> str:
             raise NotInSqlite
         collate(tree)
         return tree.sql(dialect="sqlite", unsupported_level=ErrorLevel.RAISE)
-    except (SqlglotError, RecursionError):
+    except (GateRefusal, SqlglotError, RecursionError):
         raise NotInSqlite from None
 
 
