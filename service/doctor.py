@@ -19,12 +19,12 @@ from service.offline.client import OfflineClient
 from service.registry import BUILDERS, Site
 from service.settings import Settings, SettingsError, missing_secrets
 from tools.canonical.store import CanonicalStoreUnavailable
-from tools.catalog import Catalog, CatalogError, TopicEntry, load_catalog
+from tools.catalog import Catalog, CatalogError, DatasourceEntry, TopicEntry, load_catalog
 from tools.envelope_protocol import check_input
 from tools.evidence_tool import CallContext, EvidenceTool, ToolFailure
 from tools.logs.endpoint import problem
 from tools.logs.source import TopicUnavailableError, topic_files
-from tools.mysql.tool import problems
+from tools.mysql.tool import MysqlTool, problems
 from tools.rag import schema
 from tools.rag.folder import KnowledgeError, list_folder
 from tools.rag.index import knowledge_folder
@@ -197,11 +197,30 @@ async def _datasources(site: Site) -> list[Finding]:
         if subject in known or tool is None:
             findings.append(Finding(subject, False, known.get(subject, "cannot be used")))
         else:
-            findings.append(await _datasource(tool, subject, source.name, list(source.tables)))
+            account = await _account(tool, subject, source)
+            if account is None or not account.broken:
+                findings.append(await _datasource(tool, subject, source.name, list(source.tables)))
+            findings += [account] if account is not None else []
     close = getattr(tool, "close", None)
     if close is not None:
         await close()
     return findings
+
+
+async def _account(tool: EvidenceTool, subject: str, source: DatasourceEntry) -> Finding | None:
+    """Say what the account may do beyond reading the listed tables (R124); None where nothing is to be said."""
+    try:
+        report = await tool.account(source.name) if isinstance(tool, MysqlTool) else None
+    except ToolFailure:
+        return None  # the tables cannot be read either, which the next look says
+    warnings = report.warnings() if report is not None else ()
+    if report is None or not warnings:
+        return None
+    text = f"the account {'; '.join(warnings)}"
+    if report.privileged and not source.allow_privileged:
+        advice = "use one that may only SELECT (docs/mysql.md), or set allow_privileged = true in the catalogue"
+        return Finding(f"{subject} account", False, f"not used: {text}; {advice}")
+    return Finding(f"{subject} account", False, text, needed=False)
 
 
 async def _datasource(tool: EvidenceTool, subject: str, name: str, tables: Sequence[str]) -> Finding:

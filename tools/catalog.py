@@ -28,7 +28,8 @@ class CatalogError(Exception):
 class DatasourceEntry(Entry):
     """One logical datasource: `path` of an SQLite file, or `dsn_env` naming the variable that holds the SQLAlchemy URL.
 
-    `timezone` is the zone of the times in its tables: NOW() is shown in it.
+    `timezone` is the zone of the times in its tables: NOW() is shown in it. `allow_privileged` uses an account that has
+    privileges of an administrator; without it such an account is refused (R124).
     """
 
     name: Name
@@ -36,12 +37,15 @@ class DatasourceEntry(Entry):
     path: str | None = None
     dsn_env: EnvName | None = None
     timezone: ZoneName = "UTC"
+    allow_privileged: bool = False
     tables: dict[Identifier, list[Annotated[str, StringConstraints(max_length=64)]]] = Field(min_length=1)
 
     @model_validator(mode="after")
     def _one_source(self) -> DatasourceEntry:
         if (self.path is None) == (self.dsn_env is None):
             raise ValueError("needs exactly one of path (SQLite file) and dsn_env (variable with a URL)")
+        if self.allow_privileged and self.dsn_env is None:
+            raise ValueError("allow_privileged goes with dsn_env; an SQLite file has no accounts")
         return self
 
 

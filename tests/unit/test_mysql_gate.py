@@ -11,11 +11,15 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+import sqlglot
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sqlglot import exp
+from sqlglot.errors import SqlglotError
 
 from tests.data import ROOT, spec_dir
 from tests.unit.mysql_calls import EXPRESSIONS
+from tests.unit.mysql_differences import ONLY_THE_PARSER, ONLY_THE_SERVER, READ_DIFFERENTLY
 from tests.unit.mysql_texts import DEEP, HOSTILE, LEGITIMATE, MALFORMED, TABLES
 from tools.mysql.contract import GateRule
 from tools.mysql.functions import ALLOWED_FUNCTIONS
@@ -37,6 +41,28 @@ def test_r121_every_corpus_text_gets_exactly_its_verdict() -> None:
 @pytest.mark.parametrize(("sql", "rule"), [*HOSTILE, *DEEP])
 def test_r123_hostile_texts_are_refused_by_their_rule(sql: str, rule: str) -> None:
     assert judge(sql, LISTED).rule == rule
+
+
+@pytest.mark.parametrize(("sql", "rule"), [*READ_DIFFERENTLY, *ONLY_THE_SERVER, *ONLY_THE_PARSER])
+def test_r123_differences_of_parser_and_server_are_refused_by_their_rule(sql: str, rule: str) -> None:
+    assert judge(sql, LISTED).rule == rule
+
+
+def test_r123_the_parser_alone_would_have_read_them() -> None:
+    for sql, _ in (*READ_DIFFERENTLY, *ONLY_THE_PARSER):
+        assert _read_by_parser(sql), sql
+    assert [sql for sql, _ in ONLY_THE_SERVER if _read_by_parser(sql)] == []
+    texts = [sql for sql, _ in (*READ_DIFFERENTLY, *ONLY_THE_SERVER, *ONLY_THE_PARSER)]
+    assert len(set(texts)) == len(texts) > 60
+    assert not set(texts) & ({sql for sql, _ in HOSTILE} | set(MALFORMED) | {row["sql"] for row in _corpus()})
+
+
+def _read_by_parser(sql: str) -> bool:
+    try:
+        statements = sqlglot.parse(sql, dialect="mysql")
+    except SqlglotError:
+        return False
+    return len(statements) == 1 and statements[0] is not None and not isinstance(statements[0], exp.Command)
 
 
 def test_r123_malformed_texts_fail_closed() -> None:

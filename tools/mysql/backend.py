@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Protocol
 
+from tools.mysql.grants import GrantReport
 from tools.mysql.values import JsonScalar, QueryResult
 
 
@@ -33,6 +34,12 @@ class SqlBackend(Protocol):
 
         Raises ToolFailure (QUERY_TIMEOUT, DB_ERROR, BACKEND_UNAVAILABLE) or CancelledError; on both timeout and cancel
         nothing is left running that can be stopped (R120).
+        """
+
+    async def account(self, seconds: float) -> GrantReport | None:
+        """Say what the account may do beyond reading the listed tables; None where there are no accounts (R124).
+
+        Raises ToolFailure as `query` does.
         """
 
     async def close(self) -> None:

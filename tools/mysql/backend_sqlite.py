@@ -40,6 +40,9 @@ class SqliteBackend:
         finally:
             cancelled.set()
 
+    async def account(self, seconds: float) -> None:
+        """Return None: a file has no accounts."""
+
     async def close(self) -> None:
         """Nothing stays open between queries."""
 

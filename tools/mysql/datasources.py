@@ -11,6 +11,7 @@ from sqlalchemy.exc import ArgumentError
 
 from tools.catalog import Catalog, DatasourceEntry
 from tools.mysql.gate import TableList
+from tools.mysql.grants import AccountRule
 
 _DRIVERS = frozenset({"mysql", "mariadb"})
 
@@ -24,6 +25,12 @@ class Datasource:
     path: Path | None = None
     url: URL | None = None
     problem: str | None = None
+
+    @property
+    def account_rule(self) -> AccountRule:
+        """What the account of `url` is for (R124)."""
+        database = (self.url.database if self.url is not None else None) or ""
+        return AccountRule(database, self.tables.names, self.entry.allow_privileged)
 
 
 def read_datasources(catalog: Catalog, env: Mapping[str, str]) -> dict[str, Datasource]:

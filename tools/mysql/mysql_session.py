@@ -8,6 +8,7 @@ from typing import Any
 import aiomysql
 from pymysql.constants import CLIENT
 
+from tools.mysql.driver_values import driver_conversions
 from tools.mysql.values import MAX_ROWS
 
 SQL_MODE = "ONLY_FULL_GROUP_BY,STRICT_TRANS_TABLES,NO_ZERO_IN_DATE,ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION"
@@ -27,6 +28,7 @@ async def open_connection(*arguments: Any, **options: Any) -> aiomysql.Connectio
     """Open a driver connection that cannot send several statements or local files, whatever the URL says."""
     options |= {"local_infile": False, "autocommit": True, "charset": "utf8mb4"}
     options.pop("client_flag", None)
+    options["conv"] = driver_conversions()
     options.setdefault("connect_timeout", MAX_STATEMENT_SECONDS)
     connection = aiomysql.Connection(*arguments, **options)
     # The driver switches multi-statements on by itself.
@@ -39,15 +41,21 @@ async def open_connection(*arguments: Any, **options: Any) -> aiomysql.Connectio
     return connection
 
 
-def session_statements(is_mariadb: bool, now: float | None, offset: timedelta) -> tuple[str, ...]:
+def is_mariadb(version: str) -> bool:
+    """Say whether the version that a server greets with is MariaDB's, which begins with `5.5.5-` or names itself."""
+    return "mariadb" in version.lower() or version.startswith("5.5.5-")
+
+
+def session_statements(mariadb: bool, now: float | None, offset: timedelta) -> tuple[str, ...]:
     """Statements that pin a fresh session; the last one starts the read-only transaction."""
     limit = (
         f"max_statement_time={MAX_STATEMENT_SECONDS}"
-        if is_mariadb
+        if mariadb
         else f"max_execution_time={MAX_STATEMENT_SECONDS * 1000}"
     )
     settings = [
         f"sql_mode='{SQL_MODE}'",
+        "sql_quote_show_create=1",
         f"time_zone='{_zone(offset)}'",
         limit,
         f"sql_select_limit={MAX_ROWS + 1}",

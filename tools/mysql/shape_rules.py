@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tools.mysql.contract import GateRule
-from tools.mysql.functions import ALLOWED_FUNCTIONS, WINDOW_FUNCTIONS
+from tools.mysql.functions import WINDOW_FUNCTIONS
 from tools.mysql.lexical import GateRefusal, Kind, Token
 
 _CLAUSES = {"FROM": 1, "WHERE": 2, "GROUP": 3, "HAVING": 4, "ORDER": 5, "LIMIT": 6}
@@ -36,7 +36,15 @@ _OPENERS = frozenset(
 )
 """Reserved words that something must follow."""
 
-_NOT_AFTER_OPENER = frozenset({*_CLAUSES, "UNION", "ON", "USING"})
+_NOT_AFTER_OPENER = frozenset({*_CLAUSES, "UNION", "ON", "USING", "AS"})
+_INFIX = frozenset({"AND", "OR", "XOR", "LIKE", "REGEXP", "RLIKE", "DIV", "BETWEEN", "IN", "IS", "UNION"})
+_NEGATED = frozenset({"LIKE", "REGEXP", "RLIKE", "BETWEEN", "IN"})
+_AFTER_IS = frozenset({"NULL", "NOT", "TRUE", "FALSE", "UNKNOWN"})
+_WITHOUT_ARGUMENTS = frozenset(
+    {"NOW", "CURDATE", "CURTIME", "CURRENT_DATE", "CURRENT_TIME", "CURRENT_TIMESTAMP", "LOCALTIME", "LOCALTIMESTAMP"}
+    | {"UTC_DATE", "UTC_TIME", "UTC_TIMESTAMP", "UNIX_TIMESTAMP", "PI", "ROW_NUMBER", "RANK", "DENSE_RANK"}
+    | {"PERCENT_RANK", "CUME_DIST", "JSON_OBJECT", "JSON_ARRAY", "OVER", "AS"}
+)
 _FOLLOWED_BY_PAREN = frozenset({"EXISTS"})
 _PAIRS = frozenset({("ASC", "DESC"), ("DESC", "ASC"), ("NULLS", "FIRST"), ("NULLS", "LAST"), ("DISTINCT", "ALL")})
 
@@ -52,6 +60,7 @@ def _well_shaped(tokens: Sequence[Token]) -> bool:
     return (
         all(_step_fits(tokens, words, index) for index in range(len(tokens)))
         and _clauses_in_order(tokens, words)
+        and words.count("WHEN") == words.count("THEN")
         and all(_has_window(tokens, index) for index, word in enumerate(words) if word in WINDOW_FUNCTIONS)
     )
 
@@ -74,11 +83,27 @@ def _step_fits(tokens: Sequence[Token], words: Sequence[str], index: int) -> boo
         return True
     if word in _OPENERS and (closing or next_word in _NOT_AFTER_OPENER):
         return False
+    if word in _INFIX and not _has_left_side(tokens, words, index):
+        return False
+    if word == "IS" and next_word not in _AFTER_IS:
+        return False
+    if word == "INTERVAL" and after is not None and after.kind in (Kind.STRING, Kind.NUMBER):
+        return index + 2 < len(tokens) and bool(tokens[index + 2].upper)
     if word in _FOLLOWED_BY_PAREN and (after is None or not after.is_op("(")):
         return False
     if word == "OVER" and index and tokens[index - 1].is_op(")") and (closing or next_word in _NOT_AFTER_OPENER):
         return False
     return (word, next_word) not in _PAIRS
+
+
+def _has_left_side(tokens: Sequence[Token], words: Sequence[str], index: int) -> bool:
+    """Say whether something stands before an infix word that it can join to what follows."""
+    if index == 0:
+        return False
+    before = words[index - 1]
+    if before == "NOT":
+        return words[index] in _NEGATED
+    return before not in _OPENERS and (tokens[index - 1].kind is not Kind.OP or tokens[index - 1].text in (")", "*"))
 
 
 def _operator_fits(tokens: Sequence[Token], words: Sequence[str], index: int, ended: bool) -> bool:
@@ -87,7 +112,7 @@ def _operator_fits(tokens: Sequence[Token], words: Sequence[str], index: int, en
         return True
     if token.text == "(":
         if index + 1 < len(tokens) and tokens[index + 1].is_op(")"):
-            return index > 0 and (words[index - 1] in ALLOWED_FUNCTIONS or words[index - 1] in ("OVER", "AS"))
+            return index > 0 and words[index - 1] in _WITHOUT_ARGUMENTS
         return not (index + 1 < len(tokens) and tokens[index + 1].is_op(","))
     if token.text == ",":
         before = tokens[index - 1] if index else None

@@ -6,6 +6,8 @@ import math
 import sqlite3
 from typing import Any
 
+from tools.mysql.sqlite_shape import compare_text, folded
+
 
 def _text(value: Any) -> str:
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
@@ -21,7 +23,8 @@ class _GroupConcat:
     def step(self, *arguments: Any) -> None:
         distinct, separator, descending, value, key = arguments
         self._options = (distinct, separator, descending)
-        if value is not None and not (distinct and any(text == _text(value) for _, text in self._items)):
+        known = distinct and any(compare_text(text, _text(value)) == 0 for _, text in self._items)
+        if value is not None and not known:
             self._items.append((key, _text(value)))
 
     def finalize(self) -> str | None:
@@ -33,7 +36,7 @@ class _GroupConcat:
 def _sort_key(value: Any) -> tuple[int, float, str]:
     if value is None:
         return (0, 0.0, "")
-    return (1, float(value), "") if isinstance(value, int | float) else (2, 0.0, _text(value))
+    return (1, float(value), "") if isinstance(value, int | float) else (2, 0.0, folded(_text(value)))
 
 
 class _Deviation:

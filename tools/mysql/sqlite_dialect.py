@@ -13,8 +13,9 @@ from sqlglot.dialects.mysql import MySQL
 from sqlglot.errors import ErrorLevel, SqlglotError
 from sqlglot.parsers.mysql import MySQLParser
 
-from tools.mysql.lexical import Kind, tokenize
+from tools.mysql.lexical import GateRefusal, Kind, tokenize
 from tools.mysql.sqlite_functions import KNOWN_FUNCTIONS, NOW_NAMES
+from tools.mysql.sqlite_shape import collate, name_columns, unwrap_unions
 
 
 class NotInSqlite(Exception):
@@ -44,6 +45,21 @@ _SUPPORTED_FUNCS = (
     exp.Cast, exp.Case, exp.If, exp.Substring, exp.Trim, exp.And, exp.Or, exp.Exists, exp.Anonymous, exp.RegexpLike,
 )  # fmt: skip
 _OTHER_NAMES = {"SUBSTRING": "SUBSTR", "MID": "SUBSTR", "LEFT": "MYSQL_LEFT", "RIGHT": "MYSQL_RIGHT"}
+_CASTS = {
+    exp.DataType.Type.DATETIME: "TIMESTAMP",
+    exp.DataType.Type.TIMESTAMP: "TIMESTAMP",
+    exp.DataType.Type.TIMESTAMPTZ: "TIMESTAMP",
+    exp.DataType.Type.DATE: "DATE",
+    exp.DataType.Type.BIGINT: "MYSQL_SIGNED",
+    exp.DataType.Type.INT: "MYSQL_SIGNED",
+    exp.DataType.Type.UBIGINT: "MYSQL_UNSIGNED",
+    exp.DataType.Type.UINT: "MYSQL_UNSIGNED",
+}
+_LENGTH_MATTERS = (
+    exp.DataType.Type.DATETIME, exp.DataType.Type.TIMESTAMP, exp.DataType.Type.TIMESTAMPTZ, exp.DataType.Type.TIME,
+    exp.DataType.Type.BINARY,
+)  # fmt: skip
+_TEXTS = (exp.DataType.Type.CHAR, exp.DataType.Type.NCHAR)
 _UNIT_FIRST = ("TIMESTAMPDIFF", "TIMESTAMPADD")
 
 
@@ -53,17 +69,20 @@ def to_sqlite(sql: str) -> str:
         tree = sqlglot.parse_one(_named_placeholders(sql), dialect=_PlainMySQL)
         if not isinstance(tree, exp.Select | exp.Union | exp.Subquery):
             raise NotInSqlite
-        _name_columns(tree)
-        tree = tree.transform(_translate)
+        if tree.find(exp.Collate, exp.BitwiseNot):
+            raise NotInSqlite
+        name_columns(tree, sql, tokenize(sql))
+        tree = unwrap_unions(tree.transform(_translate))
         for function in tree.find_all(exp.Func):
             if not isinstance(function, _SUPPORTED_FUNCS):
                 raise NotInSqlite
             if isinstance(function, exp.Anonymous) and str(function.this).upper() not in KNOWN_FUNCTIONS:
                 raise NotInSqlite
-        if tree.find(exp.Interval, exp.JSONValue, exp.Collate, exp.Rollup, exp.Any, exp.All, exp.MatchAgainst):
+        if tree.find(exp.Interval, exp.JSONValue, exp.Rollup, exp.Any, exp.All, exp.MatchAgainst):
             raise NotInSqlite
+        collate(tree)
         return tree.sql(dialect="sqlite", unsupported_level=ErrorLevel.RAISE)
-    except (SqlglotError, RecursionError):
+    except (GateRefusal, SqlglotError, RecursionError):
         raise NotInSqlite from None
 
 
@@ -73,16 +92,6 @@ def _named_placeholders(sql: str) -> str:
         parts += [sql[position : token.start], f":p{index}"]
         position = token.end
     return "".join([*parts, sql[position:]])
-
-
-def _name_columns(tree: exp.Expr) -> None:
-    """Name the columns of the first SELECT as they were written, before translation changes them."""
-    query = tree
-    while not isinstance(query, exp.Select):
-        query = query.this
-    for item in list(query.expressions):
-        if not isinstance(item, exp.Alias | exp.Column | exp.Star):
-            item.replace(exp.alias_(item.copy(), item.sql(dialect="mysql")[:64], quoted=True))
 
 
 def _call(name: str, *arguments: exp.Expr) -> exp.Anonymous:
@@ -117,15 +126,22 @@ def _translate(node: exp.Expr) -> exp.Expr:
         return _call("MYSQL_XOR", node.this, node.expression)
     if isinstance(node, exp.BitwiseXor):
         return _call("MYSQL_BITXOR", node.this, node.expression)
-    if isinstance(node, exp.Cast) and node.to.this in (exp.DataType.Type.DATETIME, exp.DataType.Type.TIMESTAMP,
-                                                       exp.DataType.Type.TIMESTAMPTZ):  # fmt: skip
-        return _call("TIMESTAMP", node.this)
-    if isinstance(node, exp.Cast) and node.to.this is exp.DataType.Type.DATE:
-        return _call("DATE", node.this)
+    if isinstance(node, exp.Cast):
+        return _translate_cast(node)
     if isinstance(node, exp.From) and isinstance(node.this, exp.Table) and _is_dual(node.this):
         return exp.From(this=exp.select("1").subquery("dual"))
     name = _NO_PAREN.get(type(node))
     return _call(name) if name else node
+
+
+def _translate_cast(node: exp.Cast) -> exp.Expr:
+    kind = node.to.this
+    if kind in _TEXTS and node.to.expressions:
+        return _call("MYSQL_LEFT", exp.cast(node.this, "CHAR", dialect="mysql"), node.to.expressions[0].this)
+    if kind in _LENGTH_MATTERS and node.to.expressions:
+        raise NotInSqlite
+    name = _CASTS.get(kind)
+    return _call(name, node.this) if name else node
 
 
 def _is_dual(table: exp.Table) -> bool:

@@ -18,6 +18,7 @@ from typing import Any
 import re2
 
 from tools.mysql.sqlite_aggregates import AGGREGATES, install_aggregates
+from tools.mysql.sqlite_shape import COLLATION, compare_text, folded
 from tools.mysql.sqlite_time import SessionTime
 
 _REGEX = re2.Options()
@@ -74,17 +75,42 @@ def _truncate(value: Any, digits: Any) -> float | int:
     return int(cut) if int(digits) <= 0 else cut
 
 
+def _signed(value: Any) -> int:
+    """CAST(value AS SIGNED): a number is rounded, a text is read up to its first other character."""
+    if isinstance(value, int | float):
+        return int(_round_half_up(value))
+    match = re.match(r"\s*([+-]?\d+)", _text(value))
+    return int(match.group(1)) if match else 0
+
+
+def _unsigned(value: Any) -> int:
+    number = _signed(value)
+    if number < 0:
+        raise ValueError("SQLite has no unsigned numbers")
+    return number
+
+
+def _hex(value: Any) -> str:
+    if isinstance(value, int | float):
+        return f"{_signed(value) & 0xFFFF_FFFF_FFFF_FFFF:X}"
+    return (value if isinstance(value, bytes) else _text(value).encode()).hex().upper()
+
+
 def _regexp(pattern: Any, value: Any) -> int:
     return int(re2.search(_text(pattern), _text(value), options=_REGEX) is not None)
 
 
+def _same(one: Any, other: Any) -> bool:
+    return compare_text(one, other) == 0 if isinstance(one, str) and isinstance(other, str) else bool(one == other)
+
+
 def _field(value: Any, *others: Any) -> int:
-    return next((index for index, other in enumerate(others, 1) if value is not None and value == other), 0)
+    return next((index for index, other in enumerate(others, 1) if value is not None and _same(value, other)), 0)
 
 
 def _find_in_set(value: Any, listed: Any) -> int:
-    items = _text(listed).split(",")
-    return items.index(_text(value)) + 1 if _text(value) in items else 0
+    items = [folded(item) for item in _text(listed).split(",")]
+    return items.index(folded(_text(value))) + 1 if folded(_text(value)) in items else 0
 
 
 def _concat_ws(separator: Any, *values: Any) -> str | None:
@@ -147,6 +173,9 @@ _NULL_SAFE: dict[str, tuple[int, Callable[..., Any]]] = {
     "SHA1": (1, lambda value: hashlib.sha1(_text(value).encode(), usedforsecurity=False).hexdigest()),
     "SHA2": (2, _sha2),
     "MYSQL_JSON_TEXT": (2, _json_text),
+    "MYSQL_SIGNED": (1, _signed),
+    "MYSQL_UNSIGNED": (1, _unsigned),
+    "HEX": (1, _hex),
 }
 _OTHERS: dict[str, tuple[int, Callable[..., Any]]] = {
     "IF": (3, lambda condition, yes, no: yes if condition else no),
@@ -180,7 +209,7 @@ _PARTS = ("YEAR", "QUARTER", "MONTH", "DAY", "HOUR", "MINUTE", "SECOND", "MICROS
 SAME_IN_SQLITE = _words(
     """
     COUNT SUM AVG MIN MAX ROW_NUMBER RANK DENSE_RANK PERCENT_RANK CUME_DIST NTILE LAG LEAD FIRST_VALUE
-    LAST_VALUE NTH_VALUE IFNULL NULLIF COALESCE ABS SIGN SUBSTR LTRIM RTRIM REPLACE HEX
+    LAST_VALUE NTH_VALUE IFNULL NULLIF COALESCE ABS SIGN SUBSTR LTRIM RTRIM REPLACE
     JSON_VALID CAST
     """
 )
@@ -196,8 +225,10 @@ KNOWN_FUNCTIONS = SAME_IN_SQLITE.union(
 )
 
 
-def _constant(value: str) -> Callable[..., str]:
-    return lambda *_: value
+def _clock(moment: datetime, pattern: str) -> Callable[..., str]:
+    """A function of the clock: its digits of a second are cut, as MySQL does."""
+    shown = moment.strftime(pattern)
+    return lambda digits=0: shown + (f".{moment.microsecond:06d}"[: int(digits) + 1] if digits else "")
 
 
 def install(connection: sqlite3.Connection, now: float, offset: timedelta) -> None:
@@ -208,8 +239,7 @@ def install(connection: sqlite3.Connection, now: float, offset: timedelta) -> No
     functions = {name: (arity, _null_safe(function)) for name, (arity, function) in _NULL_SAFE.items()}
     functions |= _OTHERS | _time_functions(time)
     functions |= {
-        name: (-1, _constant((utc if name.startswith("UTC") else local).strftime(pattern)))
-        for name, pattern in NOW_NAMES.items()
+        name: (-1, _clock(utc if name.startswith("UTC") else local, pattern)) for name, pattern in NOW_NAMES.items()
     }
     functions |= {unit: (1, partial(time.part, unit)) for unit in _PARTS}
     functions["DAYOFMONTH"] = (1, partial(time.part, "DAY"))
@@ -217,4 +247,5 @@ def install(connection: sqlite3.Connection, now: float, offset: timedelta) -> No
         connection.create_function(name, arity, function, deterministic=True)
     connection.create_function("UNIX_TIMESTAMP", 0, lambda: int(now), deterministic=True)
     connection.create_function("UNIX_TIMESTAMP", 1, time.unix_timestamp, deterministic=True)
+    connection.create_collation(COLLATION, compare_text)
     install_aggregates(connection)

@@ -14,6 +14,7 @@ from tools.mysql.functions import (
     LOCK_WORDS,
     RESERVED_OUTSIDE_SUBSET,
     SELECT_MODIFIERS,
+    WORDS_BEFORE_NUMBER,
     WORDS_BEFORE_STRING,
 )
 from tools.mysql.lexical import GateRefusal, Kind, Token
@@ -38,6 +39,8 @@ def check_tokens(tokens: Sequence[Token]) -> None:
             _check_word(token, following)
         elif token.kind is Kind.STRING:
             _check_string_position(tokens, index)
+        elif token.kind is Kind.NUMBER:
+            _check_number_position(tokens, index)
         elif token.kind is Kind.PARAM:
             _check_param_position(tokens, index)
 
@@ -120,6 +123,14 @@ def _check_string_position(tokens: Sequence[Token], index: int) -> None:
     after_operator = previous.kind is Kind.OP and not previous.is_op(")")
     if not (after_word or after_operator):
         raise GateRefusal(GateRule.LITERAL_POSITION)
+
+
+def _check_number_position(tokens: Sequence[Token], index: int) -> None:
+    previous = tokens[index - 1]
+    after_word = previous.upper in WORDS_BEFORE_NUMBER and not (index > 1 and tokens[index - 2].is_op("."))
+    after_operator = previous.kind is Kind.OP and not previous.is_op(")")
+    if not (after_word or after_operator):
+        raise GateRefusal(GateRule.PARSE_ERROR)
 
 
 def _check_param_position(tokens: Sequence[Token], index: int) -> None:

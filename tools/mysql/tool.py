@@ -20,6 +20,7 @@ from tools.mysql.contract import GateRule, GateVerdict
 from tools.mysql.datasources import Datasource, problems, read_datasources
 from tools.mysql.description import allowed_names, describe
 from tools.mysql.gate import HINTS, judge
+from tools.mysql.grants import GrantReport
 from tools.mysql.request import MysqlQueryRequest, MysqlToolCall
 from tools.mysql.scope import project_scope
 from tools.mysql.secret_columns import secret_positions
@@ -134,6 +135,16 @@ class MysqlTool:
         """Give excerpts of rows (R66)."""
         return observation.facts(observation.read_response(agent_result))
 
+    async def account(self, name: str) -> GrantReport | None:
+        """Say what the account of a datasource may do beyond reading its tables; None for an SQLite file.
+
+        Raises ToolFailure as a query does.
+        """
+        source = self._datasources.get(name.strip().lower())
+        if source is None:
+            raise ToolFailure(ToolErrorCode.UNKNOWN_DATASOURCE)
+        return await self._backend(source).account(TIMEOUT_SECONDS)
+
     async def close(self) -> None:
         """Close what was opened."""
         for backend in self._backends.values():
@@ -201,4 +212,4 @@ def _open_backend(source: Datasource) -> SqlBackend:
         from tools.mysql.backend_sqlalchemy import SqlAlchemyBackend
     except ImportError:
         raise ToolFailure(ToolErrorCode.BACKEND_UNAVAILABLE) from None
-    return SqlAlchemyBackend(source.url)
+    return SqlAlchemyBackend(source.url, source.account_rule)

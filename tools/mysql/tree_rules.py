@@ -15,7 +15,7 @@ from sqlglot.dialects.mysql import MySQL
 from sqlglot.errors import SqlglotError
 
 from tools.mysql.contract import GateRule
-from tools.mysql.leniency import server_accepts
+from tools.mysql.leniency import is_reserved_name, names_by_string, server_accepts
 from tools.mysql.lexical import GateRefusal, Kind, Token
 
 logging.getLogger("sqlglot").setLevel(logging.CRITICAL)  # its warnings quote the text
@@ -84,6 +84,8 @@ def parse(sql: str, tokens: Sequence[Token]) -> exp.Expr:
         raise GateRefusal(GateRule.TOO_COMPLEX) from None
     if len(statements) != 1 or statements[0] is None:
         raise GateRefusal(GateRule.MULTIPLE_STATEMENTS)
+    if names_by_string(statements[0], {token.start for token in tokens if token.kind is Kind.STRING}):
+        raise GateRefusal(GateRule.LITERAL_POSITION)
     return statements[0]
 
 
@@ -127,6 +129,8 @@ def _check_node(node: exp.Expr) -> None:
         raise GateRefusal(GateRule.NODE_NOT_ALLOWED)
     if isinstance(node, exp.CTE) and not isinstance(node.this, exp.Select | exp.Union | exp.Subquery):
         raise GateRefusal(GateRule.NODE_NOT_ALLOWED)
+    if is_reserved_name(node):
+        raise GateRefusal(GateRule.KEYWORD)
     if not server_accepts(node):
         raise GateRefusal(GateRule.PARSE_ERROR)
 
