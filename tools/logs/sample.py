@@ -14,13 +14,14 @@ from tools.catalog import TopicEntry
 from tools.contract import ToolErrorCode
 from tools.evidence_tool import ToolFailure
 from tools.logs.backend import ParsedQuery
-from tools.logs.collect import MAX_PATTERNS, build_event
+from tools.logs.collect import build_event
 from tools.logs.events import MAX_ATTRIBUTE_CHARS, EventView
 from tools.logs.levels import telling_rank
 from tools.logs.match import compile_predicate
-from tools.logs.patterns import PatternCount, PatternGrouper
+from tools.logs.pattern_list import response_patterns
+from tools.logs.patterns import PatternGrouper
 from tools.logs.query import needles
-from tools.logs.request import LogEvent, LogPattern, QueryLogsResponse
+from tools.logs.request import LogEvent, QueryLogsResponse
 from tools.logs.scan import Window
 from tools.logs.select import Candidate, choose
 from tools.logs.timestamps import FormatTime, time_formatter
@@ -82,7 +83,7 @@ def make_response(
         returned=len(events),
         truncated=incomplete or total > len(events),
         events=events,
-        patterns=_patterns(grouper.patterns, format_time),
+        patterns=response_patterns(grouper.patterns, format_time),
         notes=_notes(sample),
     )
 
@@ -112,14 +113,6 @@ def _event(found: Found, query: ParsedQuery, format_time: FormatTime) -> LogEven
         if name not in _ROLES and value not in shown
     }
     return event.model_copy(update={"attributes": event.attributes | labels}) if labels else event
-
-
-def _patterns(patterns: list[PatternCount], format_time: FormatTime) -> list[LogPattern]:
-    ranked = sorted(patterns, key=lambda item: (-item.rank, -item.count, -(item.last or 0.0), item.template))
-    return [
-        LogPattern(template=item.template, count=item.count, first=format_time(item.first), last=format_time(item.last))
-        for item in ranked[:MAX_PATTERNS]
-    ]
 
 
 def _notes(sample: Sample) -> list[str]:
