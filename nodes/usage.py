@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from graph.ledger import ModelCallLedger
-from graph.state import DiagnosisState, load_budget, load_ledger
+from graph.state import load_budget, load_ledger
 
 
-def usage_of(state: DiagnosisState) -> dict[str, Any]:
+def usage_of(state: Mapping[str, Any]) -> dict[str, Any]:
     """Read the totals of budget and ledger; unknown usage is counted as a gap, never as zero tokens."""
     budget, ledger = load_budget(state), load_ledger(state)
     return {

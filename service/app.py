@@ -21,6 +21,7 @@ from graph.diagnosis import DiagnosisGraph, build_diagnosis_graph
 from nodes.ports import ArchiveEntry, Resources
 from nodes.prompts import COMPONENTS, LANGUAGES, prompt
 from service.canonical import open_canonical_over
+from service.housekeeping import tidy
 from service.models.choice import ConfiguredModels
 from service.offline.client import OfflineClient
 from service.registry import Site, build_tools
@@ -105,6 +106,7 @@ async def open_app(
     parts = await asyncio.to_thread(build_parts, settings, catalog=catalog, env=env)
     try:
         async with open_runs(parts) as app, _checkpoints(settings.home) as saver:
+            await tidy(app.runs, app.journal, app.resources.clock, settings.run_timeout_seconds)
             graph = build_diagnosis_graph(app.resources, saver)
             yield App(parts, app.resources, app.runs, app.journal, graph, saver)
     finally:

@@ -24,6 +24,7 @@ from nodes.events import event
 from nodes.harness import DiagnosisHarnessCore
 from nodes.ports import JournalBatch, RunEnd, RunRecord
 from nodes.start_run import checked_question
+from nodes.usage import end_fields, usage_of
 from release.contract import ReleaseOutcome
 from service.app import App
 from service.contract import DiagnosisReport, StepView
@@ -186,18 +187,27 @@ class Execution:
     async def _write_end(self, state: RunState, code: str) -> None:
         assert self._run_id is not None
         now = self._app.resources.clock.now()
-        end = RunEnd(release_outcome=ReleaseOutcome.NONE, ended_at=now, error_code=code)
+        usage = await self._usage()
+        spent = {"total_token_count": usage["total_tokens"], "usage": usage} if usage else {}
+        end = RunEnd(release_outcome=ReleaseOutcome.NONE, ended_at=now, error_code=code, **spent)
         if await self._app.runs.transition(self._run_id, LIVE, state, end):
-            ended = event(TraceEventType.RUN_ENDED, internal_state=state.value)
+            totals = end_fields(usage) if usage else {}
+            ended = event(TraceEventType.RUN_ENDED, internal_state=state.value, **totals)
             key = f"end:{code.lower()}"
             await self._app.journal.write(JournalBatch(run_id=self._run_id, key=key, at=now, events=[ended]))
+
+    async def _usage(self) -> dict[str, Any]:
+        """What the last checkpoint says was spent; empty when it cannot be read (R108, R116)."""
+        with contextlib.suppress(Exception):
+            return usage_of((await self._app.graph.aget_state(self._config)).values)
+        return {}
 
     async def _mark_cancelled(self) -> None:
         """Mark the end even between two nodes, where no node is in flight that would do it."""
         if self._run_id is None:
             return
         core = DiagnosisHarnessCore(self._app.resources)
-        task = asyncio.ensure_future(core.mark_interrupted(self._run_id))
+        task = asyncio.ensure_future(core.mark_interrupted(self._run_id, await self._usage() or None))
         done, _ = await asyncio.wait([task], timeout=5)
         for each in done:
             if each.exception() is not None:

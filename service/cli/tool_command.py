@@ -32,6 +32,9 @@ def tool(
         str | None, typer.Option("--at", help="Time of the call; default: the catalogue's, else now.")
     ] = None,
     catalog: CatalogOption = None,
+    json_: Annotated[
+        bool, typer.Option("--json", help="Accepted as everywhere; the answer is JSON either way.")
+    ] = True,
 ) -> int:
     """Check, run and observe one request; prints JSON. Exit status 2 when the request is refused, 1 when the tool fails."""
     business = _parsed(request)

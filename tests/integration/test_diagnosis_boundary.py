@@ -193,7 +193,7 @@ async def test_an_unexpected_fault_before_any_result_ends_failed(
         assert record is not None
         assert (record.internal_state, record.error_code) == (RunState.FAILED, "INTERNAL_ERROR")
         assert record.ended_at is not None
-        assert await ended_events(app, report.run_id) == [{"internal_state": "FAILED"}]
+        assert [end["internal_state"] for end in await ended_events(app, report.run_id)] == ["FAILED"]
     assert "RuntimeError" in caplog.text
     assert "MARKER" not in caplog.text
     assert "MARKER" not in str(report)
@@ -242,7 +242,8 @@ async def test_a_run_that_hangs_at_its_release_too_is_still_ended(tmp_path: Path
         assert (report.status, report.release_outcome) == ("FAILED", "NONE")
         assert report.operator["internal_state"] == "TIMED_OUT"
         assert report.operator["error_code"] == "RUN_TIMED_OUT"
-        assert await ended_events(app, report.run_id) == [{"internal_state": "TIMED_OUT"}]
+        (end,) = await ended_events(app, report.run_id)
+            assert (end["internal_state"], end["budget_total_tokens"], end["tool_calls"]) == ("TIMED_OUT", 110, 1)
 
 
 async def test_r94_a_cancel_marks_the_run_and_goes_on(tmp_path: Path) -> None:
@@ -262,7 +263,7 @@ async def test_r94_a_cancel_marks_the_run_and_goes_on(tmp_path: Path) -> None:
         (record,) = await app.runs.runs()
         assert (record.internal_state, record.error_code) == (RunState.CANCELLED, "CANCELLED")
         assert record.fallback is None
-        assert await ended_events(app, record.run_id) == [{"internal_state": "CANCELLED"}]
+        assert [end["internal_state"] for end in await ended_events(app, record.run_id)] == ["CANCELLED"]
 
 
 async def test_a_watcher_that_fails_does_not_end_the_run(tmp_path: Path) -> None:

@@ -395,3 +395,13 @@ def test_last_half_hour_of_a_large_file_reads_little_of_it(tmp_path: Path) -> No
     assert response.total == pytest.approx(count * 1800 / step, rel=0.01)
     assert not response.total_is_lower_bound
     assert backend.last_bytes_read < size / 20
+
+
+def test_a_file_of_a_topic_can_be_asked_for_by_the_name_its_events_show(tmp_path: Path) -> None:
+    for name in ("broker-1.log", "broker-2.log"):
+        (tmp_path / name).write_text(f"2026-03-01 03:00:00 INFO group of {name.split('.')[0]}\n")
+    backend, entry = FilesBackend(tmp_path), TopicEntry(name="app", path="*.log")
+    found = asyncio.run(backend.query(entry, ParsedQuery.of("file:broker-2*"), Lookback(30, NOW, NOW), 20, 60.0))
+    assert [event.message for event in found.events] == ["INFO group of broker-2"]
+    none = asyncio.run(backend.query(entry, ParsedQuery.of("file:other"), Lookback(30, NOW, NOW), 20, 60.0))
+    assert none.total == 0

@@ -22,6 +22,7 @@ from tools.evidence_tool import ToolFailure
 from tools.logs.backend import Lookback, ParsedQuery
 from tools.logs.collect import MAX_HITS, MAX_UNORDERED_HITS, Collector
 from tools.logs.events import EventCut, EventView
+from tools.logs.keys import FILE_KEY
 from tools.logs.match import Predicate, compile_predicate, prefilter
 from tools.logs.query import needles
 from tools.logs.request import QueryLogsResponse
@@ -182,6 +183,7 @@ class _TopicScan:
         """Collect the matches of one block and return its oldest time."""
         oldest: float | None = None
         sections = Sections(data)
+        labels = {FILE_KEY: log.source.file.label}
         for count, cut in enumerate(cuts):
             if count % 500 == 0:
                 self.stop()
@@ -189,7 +191,7 @@ class _TopicScan:
                 if self.window is not None and not self.window.holds(cut.epoch):
                     continue
                 oldest = cut.epoch if oldest is None else min(oldest, cut.epoch)
-            view = EventView(data[cut.start : cut.end], cut.stamp_end)
+            view = EventView(data[cut.start : cut.end], cut.stamp_end, labels)
             if predicate(view):
                 timeless = cut.epoch is None or cut.implied
                 headings = sections.above(cut.start) if timeless else ()

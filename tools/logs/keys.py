@@ -66,3 +66,6 @@ TIME_KEYS = (
     "timemillis",
     "epochsecond",
 )
+
+FILE_KEY = "file"
+"""Key that names the file an event stands in, shown where a topic has several, and searchable like any other."""

@@ -13,6 +13,7 @@ from typing import Any
 import re2
 
 from tools.logs.events import EventView, value_text
+from tools.logs.keys import FILE_KEY
 from tools.logs.levels import canonical_level, names_of
 from tools.logs.query import And, Everything, FieldTerm, Node, Not, Or, Term
 
@@ -141,7 +142,8 @@ def _prefilter(node: Node) -> bytes | None:
     if isinstance(node, FieldTerm):
         if node.key.lower() in LEVEL_KEYS:
             return level_pattern(node.value)
-        return _raw_literal(max(node.value.parts, key=len))
+        # A file's own name stands in no line of it.
+        return None if node.key.lower() == FILE_KEY else _raw_literal(max(node.value.parts, key=len))
     if isinstance(node, And):
         found = [pattern for item in node.items if (pattern := _prefilter(item)) is not None]
         return max(found, key=len, default=None)

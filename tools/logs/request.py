@@ -27,7 +27,7 @@ class QueryLogsRequest(BusinessRequest):
         max_length=MAX_QUERY_CHARS,
         description=(
             'Words that must all occur (any case, parts of words match), "exact phrases", OR, NOT, parentheses, '
-            "* inside a word, and key:value for JSON attributes, key=value text or level:error. Example: "
+            "* inside a word, and key:value for JSON attributes, key=value text, level:error or file:name. Example: "
             "timeout (redis OR mysql) NOT level:debug. Empty: every line of the window."
         ),
     )
