@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import uuid
+import warnings
 from typing import Any
 
 import aiomysql
@@ -27,11 +28,13 @@ async def as_root(*statements: Statement, database: str | None = None) -> list[t
     )  # fmt: skip
     try:
         cursor = await connection.cursor()
-        for statement in statements:
-            if isinstance(statement, str):
-                await cursor.execute(statement)
-            else:
-                await cursor.executemany(*statement)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", pymysql.Warning)  # what IF EXISTS did not find
+            for statement in statements:
+                if isinstance(statement, str):
+                    await cursor.execute(statement)
+                else:
+                    await cursor.executemany(*statement)
         return list(await cursor.fetchall())
     finally:
         connection.close()

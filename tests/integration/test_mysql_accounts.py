@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -12,7 +13,8 @@ import pytest_asyncio
 
 from service.doctor import Finding, examine
 from service.settings import Settings
-from tests.mysql_server import account_url, as_root, create_account, fresh_name, require_server
+from tests.data import ROOT
+from tests.mysql_server import PASSWORD, account_url, as_root, create_account, fresh_name, require_server
 from tools.contract import ToolErrorCode
 from tools.evidence_tool import ToolFailure
 from tools.mysql.backend import Query
@@ -78,7 +80,8 @@ async def shop() -> AsyncIterator[Shop]:
     try:
         await as_root(f"CREATE DATABASE {found.database} CHARACTER SET utf8mb4")
         await as_root(
-            "CREATE TABLE orders (id INT, note TEXT, `a b` INT)", "CREATE TABLE `odd``t` (id INT)",
+            "CREATE TABLE orders (id INT, note TEXT, `a b` INT)", "CREATE TABLE payments (id INT)",
+            "CREATE TABLE `odd``t` (id INT)",
             "CREATE PROCEDURE p() SELECT 1", database=found.database,
         )  # fmt: skip
         yield found
@@ -96,6 +99,18 @@ async def test_r124_the_account_of_the_docs_has_nothing_to_report_and_answers(sh
     backend = shop.backend(user)
     assert (await backend.query(ONE)).rows == ((0,),)
     await backend.close()
+
+
+async def test_r124_the_statements_of_the_docs_make_such_an_account(shop: Shop) -> None:
+    blocks = re.findall(r"```sql\n(.*?)```", (ROOT / "docs" / "mysql.md").read_text("utf-8"), re.DOTALL)
+    reading, system = ([line.rstrip(";") for line in block.splitlines()] for block in blocks)
+    user = fresh_name("u")
+    shop.users.append(user)
+    for line in (*reading, *system):
+        line = line.replace("'superbiz'", f"'{user}'").replace("shop.", f"{shop.database}.")
+        await as_root(line.replace("a long random password", PASSWORD))
+    view = "performance_schema.events_statements_summary_by_digest"
+    assert await shop.report(user, "orders", "payments", "information_schema.processlist", view) == GrantReport()
 
 
 @pytest.mark.parametrize(

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tools.catalog import CatalogError, build_catalog
 from tools.mysql.account import read_account
 from tools.mysql.grant_lines import Privilege, read_grant_lines, read_role_names
 from tools.mysql.grants import AccountRule, GrantReport, judge_grants
@@ -215,3 +217,10 @@ def test_r124_no_text_raises_or_hides_a_dangerous_privilege(lines: list[str], pl
     assert isinstance(plain.warnings(), tuple)
     lines.insert(place, "GRANT SELECT, FILE ON *.* TO `a`@`%`")
     assert "FILE" in judge_grants(lines, SHOP).dangerous
+
+
+def test_r124_only_a_datasource_with_accounts_can_allow_a_privileged_one(tmp_path: Path) -> None:
+    source = {"name": "shop", "tables": {"orders": ["id"]}, "allow_privileged": True}
+    assert build_catalog({"datasource": [{**source, "dsn_env": "SHOP_DSN"}]}, tmp_path).datasources[0].allow_privileged
+    with pytest.raises(CatalogError, match="allow_privileged goes with dsn_env"):
+        build_catalog({"datasource": [{**source, "path": "shop.db"}]}, tmp_path)
