@@ -243,7 +243,7 @@ async def test_a_run_that_hangs_at_its_release_too_is_still_ended(tmp_path: Path
         assert report.operator["internal_state"] == "TIMED_OUT"
         assert report.operator["error_code"] == "RUN_TIMED_OUT"
         (end,) = await ended_events(app, report.run_id)
-            assert (end["internal_state"], end["budget_total_tokens"], end["tool_calls"]) == ("TIMED_OUT", 110, 1)
+        assert (end["internal_state"], end["budget_total_tokens"], end["tool_calls"]) == ("TIMED_OUT", 110, 1)
 
 
 async def test_r94_a_cancel_marks_the_run_and_goes_on(tmp_path: Path) -> None:
