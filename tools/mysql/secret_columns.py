@@ -1,7 +1,7 @@
 """Which output columns of a query show secrets, aliases included (R55). Pure.
 
 A column is masked by its own name or when what it computes reads a secret-sounding name, directly or through the
-aliases of derived tables and CTEs. Where positions cannot be told, more is masked rather than less.
+aliases of derived tables, CTEs and UNION arms. Where positions cannot be told, everything is masked.
 """
 
 from __future__ import annotations
@@ -20,11 +20,12 @@ def secret_positions(sql: str, columns: Sequence[str]) -> frozenset[int]:
     everything = frozenset(range(len(columns)))
     try:
         root = sqlglot.parse_one(sql, dialect="mysql")
+        if _hides_names(root):
+            return everything
         tainted = _tainted_names(root)
         found = {index for index, name in enumerate(columns) if _secret(name, tainted)}
         for select in _arms(root):
-            stars = any(isinstance(item, exp.Star) or (isinstance(item, exp.Column) and item.is_star)
-                        for item in select.expressions)  # fmt: skip
+            stars = _has_star(select)
             marked = [index for index, item in enumerate(select.expressions) if _reads_secret(item, tainted)]
             if stars and marked:
                 return everything
@@ -54,6 +55,33 @@ def _arms(root: exp.Expr) -> Iterator[exp.Select]:
             stack.append(node.this)
 
 
+def _has_star(select: exp.Select) -> bool:
+    return any(
+        isinstance(item, exp.Star) or (isinstance(item, exp.Column) and item.is_star) for item in select.expressions
+    )
+
+
+def _hides_names(root: exp.Expr) -> bool:
+    """Say whether a `*` brings columns under names that are not theirs: a later UNION arm, or a list of new names."""
+    for operation in root.find_all(exp.SetOperation):
+        if any(_has_star(arm) for arm in list(_arms(operation))[1:]):
+            return True
+    return any(
+        outer.columns and outer.parent is not None and any(map(_has_star, outer.parent.find_all(exp.Select)))
+        for outer in root.find_all(exp.TableAlias)
+    )
+
+
+def _tainted_by_position(root: exp.Expr, names: frozenset[str]) -> Iterator[str]:
+    """Yield the names a UNION gives to columns in which any of its arms reads a secret: the first arm names them."""
+    for operation in root.find_all(exp.SetOperation):
+        first, *others = list(_arms(operation))
+        for arm in others:
+            for named, item in zip(first.expressions, arm.expressions, strict=False):
+                if _reads_secret(item, names):
+                    yield named.alias_or_name.lower()
+
+
 def _tainted_names(root: exp.Expr) -> frozenset[str]:
     """Aliases that carry a secret, to a fixed point; each round follows one more level of nesting."""
     names: frozenset[str] = frozenset()
@@ -62,6 +90,7 @@ def _tainted_names(root: exp.Expr) -> frozenset[str]:
         for alias in root.find_all(exp.Alias):
             if _reads_secret(alias.this, names):
                 more.add(alias.alias.lower())
+        more.update(name for name in _tainted_by_position(root, names) if name)
         for outer in root.find_all(exp.TableAlias):
             if outer.columns and outer.parent is not None and _reads_secret(outer.parent, names):
                 more.update(column.name.lower() for column in outer.columns)
