@@ -333,3 +333,11 @@ def test_r55_secret_cut_by_an_earlier_bound_is_not_shown(pad: int) -> None:
     told = json.dumps(make_agent_result(response, ()))
     assert "AKIAA" not in told
     assert "yyyy" not in told
+
+
+async def test_r51_the_scope_says_which_time_was_searched(tmp_path: Path) -> None:
+    (tmp_path / "app.log").write_text("2026-03-01 03:00:00 ERROR broken\n")
+    logs = tool(tmp_path)
+    seen = observed(await run(logs), logs)
+    assert set(seen["scope"]) == {"topic", "query", "lookback_minutes", "from", "to"}
+    assert seen["scope"]["from"] < "2026-03-01T03:00:00" <= seen["scope"]["to"]

@@ -15,6 +15,7 @@ from tools.logs.request import LogEvent, LogPattern, QueryLogsResponse
 from tools.logs.result import MAX_EVENTS, MAX_MESSAGE_CHARS, event_priority, json_bytes
 
 MAX_FACT_CHARS = 300
+MAX_TIME_CHARS = 40
 _FIRST_WORD = re.compile(r"[\s\[(<|]{0,8}([A-Za-z]{3,13})\b")
 _EVENT_KEYS = ("timestamp", "level", "service", "instance", "message", "attributes")
 
@@ -76,7 +77,7 @@ def project_observation(tool_call_id: str, scope: Scope, agent_result: dict[str,
     events = [_event(event) for event in result.events[:MAX_EVENTS]]
     observation: dict[str, Any] = {
         "tool_call_id": tool_call_id,
-        "scope": scope.normalized,
+        "scope": scope.normalized | _window(agent_result),
         "evidence_status": evidence_status(result.total).value,
         "total": result.total,
         "total_is_lower_bound": result.total_is_lower_bound,
@@ -94,6 +95,12 @@ def project_observation(tool_call_id: str, scope: Scope, agent_result: dict[str,
             raise ObservationContractViolation
         observation["truncated"] = True
     return observation
+
+
+def _window(agent_result: dict[str, Any]) -> dict[str, str]:
+    """The actual scope in time: a lookback alone tells nobody what it counts back from."""
+    told = {name: agent_result.get(name) for name in ("from", "to")}
+    return {name: time for name, time in told.items() if isinstance(time, str) and len(time) <= MAX_TIME_CHARS}
 
 
 def _event(event: LogEvent) -> dict[str, Any]:
