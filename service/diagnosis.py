@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import logging
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 
 from langchain_core.runnables import RunnableConfig
@@ -36,6 +36,7 @@ INTERNAL_ERROR = "INTERNAL_ERROR"
 RUN_TIMED_OUT = "RUN_TIMED_OUT"
 GRACE_SECONDS = 20.0
 """Beyond the run timeout, which the graph checks at each node's entry: the longest tool may still be in flight."""
+CANCEL_AGAIN_SECONDS = 2.0
 LIVE = frozenset({RunState.CREATED, RunState.RUNNING, RunState.CANCEL_REQUESTED})
 
 
@@ -82,6 +83,33 @@ async def diagnose(
     return await execution.report()
 
 
+@contextlib.asynccontextmanager
+async def _insisting_on_cancel(guard: asyncio.Timeout) -> AsyncIterator[None]:
+    """Repeat a cancel that a layer below has swallowed: a run that was cancelled must not go on to its end (R119).
+
+    A cancel that `guard` made is its own affair. Repetitions are taken back at the end: whoever cancelled counts its own.
+    """
+    task = asyncio.current_task()
+    assert task is not None
+    before, repeated = task.cancelling(), 0
+
+    async def insist() -> None:
+        nonlocal repeated
+        while True:
+            await asyncio.sleep(CANCEL_AGAIN_SECONDS)
+            if task.cancelling() > before and not guard.expired():
+                repeated += 1
+                task.cancel()
+
+    watcher = asyncio.create_task(insist())
+    try:
+        yield
+    finally:
+        watcher.cancel()
+        for _ in range(repeated):
+            task.uncancel()
+
+
 class Execution:
     """One execution of the graph over one Run."""
 
@@ -100,7 +128,7 @@ class Execution:
         """Run to an end, whatever happens on the way. Raises CancelledError once the Run is marked."""
         limit = self._app.settings.run_timeout_seconds + grace_seconds
         try:
-            async with asyncio.timeout(limit):
+            async with asyncio.timeout(limit) as guard, _insisting_on_cancel(guard):
                 await self._stream(graph_input)
         except asyncio.CancelledError:
             await self._mark_cancelled()

@@ -291,3 +291,29 @@ async def test_a_home_that_cannot_be_used_is_named(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match=r"^SUPERBIZ_HOME: "):
         async with open_app(settings, catalog=load_catalog(write_scene(tmp_path)), env={}):
             pass
+
+
+async def test_r119_a_cancel_that_a_layer_below_swallows_is_repeated(tmp_path: Path) -> None:
+    swallowed: list[bool] = []
+
+    async def deaf(model: Any, request: Any) -> Any:
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            swallowed.append(True)
+        await asyncio.sleep(60)
+
+    script = [log_call("c1", "timeout"), {"text": "never"}]
+    async with open_app(settings_of(tmp_path, script), env={}) as app:
+        client = app.resources.models.client(None)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(type(client), "complete", deaf)
+            patch.setattr("service.diagnosis.CANCEL_AGAIN_SECONDS", 0.2)
+            task = asyncio.create_task(diagnose(app, "why?"))
+            await asyncio.sleep(0.5)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await asyncio.wait_for(asyncio.shield(task), 10)
+        assert swallowed
+        (record,) = await app.runs.runs()
+        assert record.internal_state is RunState.CANCELLED
