@@ -11,6 +11,9 @@ QUESTION ?= Checkout has been failing since about 14:10 and orders stay unpaid. 
 else
 QUESTION ?= 14:10 左右开始大量用户结算失败，订单一直是待支付，为什么？
 endif
+# Tests work in folders of their own: they need whole paths.
+override SUPERBIZ_DATA := $(abspath $(SUPERBIZ_DATA))
+override SUPERBIZ_SPEC := $(abspath $(SUPERBIZ_SPEC))
 export QUESTION SUPERBIZ_DATA SUPERBIZ_SPEC SUPERBIZ_LANGUAGE
 
 BIN := .venv/bin

@@ -130,7 +130,7 @@ class Execution:
         try:
             async with asyncio.timeout(limit) as guard, _insisting_on_cancel(guard):
                 await self._stream(graph_input)
-        except asyncio.CancelledError:
+        except (asyncio.CancelledError, SystemExit):
             await self._mark_cancelled()
             raise
         except TimeoutError:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import re
+import signal
 import sys
 from collections.abc import Callable, Coroutine, Iterable
 from datetime import UTC, datetime
@@ -72,7 +73,7 @@ def say(text: str = "", *, style: str | None = None) -> None:
 def show_table(table: Table) -> None:
     """Print a table on stdout, as wide as the terminal; 200 columns where there is none."""
     console = _console()
-    Console(file=sys.stdout, width=console.width if console.is_terminal else 200).print(table)
+    _Console(file=sys.stdout, width=console.width if console.is_terminal else 200).print(table)
 
 
 def table_of(headings: Iterable[str], rows: Iterable[Iterable[str]]) -> Table:
@@ -80,8 +81,9 @@ def table_of(headings: Iterable[str], rows: Iterable[Iterable[str]]) -> Table:
     from rich.text import Text
 
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for heading in headings:
-        table.add_column(heading, overflow="fold")
+    for index, heading in enumerate(headings):
+        # The first column names the row: it must stay whole to be copied.
+        table.add_column(heading, overflow="fold", no_wrap=index == 0)
     for row in rows:
         table.add_row(*(Text(plain(cell)) for cell in row))
     return table
@@ -113,11 +115,27 @@ def moment(seconds: float | None) -> str | None:
 
 
 def run_async(main: Callable[[], Coroutine[Any, Any, T]]) -> T:
-    """Run a command's coroutine; Ctrl-C cancels it and then raises KeyboardInterrupt."""
+    """Run a command's coroutine; Ctrl-C, a stop of the service or a closed terminal cancel it: KeyboardInterrupt."""
     import asyncio
 
-    return asyncio.run(main())
+    async def stoppable() -> T:
+        task = asyncio.current_task()
+        assert task is not None
+        for each in (signal.SIGTERM, signal.SIGHUP):
+            asyncio.get_running_loop().add_signal_handler(each, task.cancel)
+        return await main()
+
+    try:
+        return asyncio.run(stoppable())
+    except asyncio.CancelledError:
+        raise KeyboardInterrupt from None
+
+
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        # The library would end the process here, and leave a run that nobody ends.
+        raise BrokenPipeError
 
 
 def _console() -> Console:
-    return Console(file=sys.stdout, emoji=False)
+    return _Console(file=sys.stdout, emoji=False)

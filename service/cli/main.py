@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from collections.abc import Sequence
@@ -43,7 +44,19 @@ def main(arguments: Sequence[str] | None = None) -> None:
     prepare_logging()
     # Whatever is created below the home folder belongs to its owner alone.
     os.umask(0o077)
-    sys.exit(run(sys.argv[1:] if arguments is None else list(arguments)))
+    sys.exit(_flushed(run(sys.argv[1:] if arguments is None else list(arguments))))
+
+
+def _flushed(status: int) -> int:
+    """Write out what stands in stdout; where that fails, the interpreter must not try again and speak of it."""
+    try:
+        sys.stdout.flush()
+    except (OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return status or ExitCode.FAILED
+    except AttributeError:
+        return status or ExitCode.FAILED  # no stdout at all
+    return status
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -96,9 +109,12 @@ def _made_for_people() -> tuple[type[Exception], ...]:
 
 
 def _end(message: str, code: ExitCode, arguments: Sequence[str]) -> int:
-    complain(message)
+    # Where nobody can be told (a full disk, a closed stream), the status has to do.
+    with contextlib.suppress(OSError, AttributeError, ValueError):
+        complain(message)
     if "--json" in arguments:
-        print_json({"error": {"message": message, "exit_code": int(code)}})
+        with contextlib.suppress(OSError, AttributeError, ValueError):
+            print_json({"error": {"message": message, "exit_code": int(code)}})
     return code
 
 

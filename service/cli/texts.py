@@ -42,7 +42,7 @@ TEXTS: Mapping[str, Mapping[str, str]] = {
         "STOPPED_INFORMATION_SATURATED": "继续查询不再带来新信息,已停止收集",
         "STOPPED_BUDGET": "预算用尽,已停止收集",
         "STOPPED_PROTOCOL": "模型多次违反协议,已停止收集",
-        "SNAPSHOT_TRUNCATED": "检查过的内容未全部列出",
+        "SNAPSHOT_TRUNCATED": "看到的事实未全部列出",
     },
     "en": {
         "question": "Question",
@@ -81,7 +81,7 @@ TEXTS: Mapping[str, Mapping[str, str]] = {
         "STOPPED_INFORMATION_SATURATED": "further queries taught nothing new; collection stopped",
         "STOPPED_BUDGET": "the budget was used up; collection stopped",
         "STOPPED_PROTOCOL": "the model kept breaking the protocol; collection stopped",
-        "SNAPSHOT_TRUNCATED": "not everything that was checked is listed",
+        "SNAPSHOT_TRUNCATED": "not every fact that was seen is listed",
     },
 }
 

@@ -107,3 +107,42 @@ def test_usage_errors_leave_stdout_alone(variables: dict[str, str]) -> None:
     status, out, err = finish(start(variables, "diagnose", "why?", "--at", "noon"))
     assert (status, out) == (2, "")
     assert err.startswith("superbiz: at: must be")
+
+
+@pytest.mark.parametrize("stop", [signal.SIGTERM, signal.SIGHUP])
+def test_a_stopped_service_or_a_closed_terminal_loses_no_run(
+    variables: dict[str, str], tmp_path: Path, stop: signal.Signals
+) -> None:
+    slow = [log_call("c1", "timeout"), {"text": "too late", "seconds": 120}]
+    variables["SUPERBIZ_MODEL"] = write_answers(tmp_path / "answers.json", slow)
+    process = start(variables, "diagnose", "why?", start_new_session=True)
+    assert process.stdout is not None
+    for line in process.stdout:
+        if b"project_observation" in line:
+            break
+    process.send_signal(stop)
+    status, _, err = finish(process)
+    assert (status, err) == (130, "superbiz: cancelled\n")
+    _, out, _ = finish(start(variables, "show", "last", "--json"))
+    assert json.loads(out)["internal_state"] == "CANCELLED"
+
+
+def test_a_reader_that_goes_away_loses_no_run(variables: dict[str, str]) -> None:
+    process = start(variables, "diagnose", "why?")
+    assert process.stdout is not None
+    process.stdout.readline()
+    process.stdout.close()
+    assert process.stderr is not None
+    process.stderr.read()
+    process.stderr.close()
+    process.wait(timeout=60)
+    _, out, _ = finish(start(variables, "show", "last", "--json"))
+    assert json.loads(out)["status"] == "SUCCESS"
+
+
+def test_a_full_disk_behind_stdout_is_no_traceback(variables: dict[str, str]) -> None:
+    with open("/dev/full", "w") as full:
+        command = [sys.executable, "-W", "error", "-m", "service", "diagnose", "why?", "--json"]
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, env=variables, cwd=ROOT, check=False)
+    assert done.returncode == 1
+    assert b"Traceback" not in done.stderr

@@ -292,12 +292,12 @@ async def test_r126_the_tool_stops_its_query_before_the_boundary_does(server: Se
     tool = _tool(server, tmp_path, numbers=["n"])
     started = time.monotonic()
     with pytest.raises(ToolFailure) as caught:
-        async with asyncio.timeout(1.0):
+        async with asyncio.timeout(3.0):
             await tool.run(
                 MysqlQueryRequest(datasource="shop", sql=HEAVY),
-                CallContext(now=0.0, at_given=False, deadline_seconds=1.0),
+                CallContext(now=0.0, at_given=False, deadline_seconds=3.0),
             )
     assert caught.value.code is ToolErrorCode.QUERY_TIMEOUT
-    assert time.monotonic() - started <= 1.0
+    assert time.monotonic() - started <= 3.0
     assert await _settles(server)
     await tool.close()

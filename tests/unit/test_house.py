@@ -334,7 +334,9 @@ def made_up_url(name: str, found: str) -> bool:
 
 def test_no_path_of_a_machine_and_no_registry_in_any_file() -> None:
     machine = re.compile(r"(?<![\w.~})\]/-])/(?:work|root|home|farm|mnt|Users)/\w")
-    registry = re.compile(r"\b(?:py" r"pi\.org|python" r"hosted\.org|artifactory|nexus|--index-url|extra-index|find-links)\b")
+    registry = re.compile(
+        r"\b(?:py" r"pi\.org|python" r"hosted\.org|artifactory|nexus|--index-url|extra-index|find-links)\b"
+    )
     for name, text in texts():
         if name == ours(Path(__file__).resolve()):
             continue
