@@ -96,7 +96,7 @@ class PatternGrouper:
 
     def add(self, message: str, epoch: float | None, rank: int) -> int:
         """Count a message and return the index of its pattern."""
-        line = message.split("\n", 1)[0]
+        line = message.split("\n", 1)[0] if "\n" in message else message
         text, values = split_slots(line[:MAX_TEMPLATE_CHARS])
         known = self._cache.get(text)
         if known is None:
@@ -104,15 +104,20 @@ class PatternGrouper:
             if len(self._cache) < _MAX_CACHE:
                 self._cache[text] = known
         index, slots = known
-        for slot, value in zip(slots, values, strict=False):
-            if slot is not None and value != slot.first:
+        # The same fixed text has as many values as slots, unless all of it differs (`_other`).
+        for slot, value in zip(slots, values):  # noqa: B905 - `strict=` is felt per message
+            if slot is not None and value != slot.last:
+                slot.last = value
                 slot.add(value)
         pattern = self.patterns[index]
         pattern.count += 1
-        pattern.rank = max(pattern.rank, rank)
+        if rank > pattern.rank:
+            pattern.rank = rank
         if epoch is not None:
-            pattern.first = epoch if pattern.first is None else min(pattern.first, epoch)
-            pattern.last = epoch if pattern.last is None else max(pattern.last, epoch)
+            if pattern.first is None or epoch < pattern.first:
+                pattern.first = epoch
+            if pattern.last is None or epoch > pattern.last:
+                pattern.last = epoch
         return index
 
     def _assign(self, text: str, values: Sequence[str], cut: int | None) -> tuple[int, Slots]:
