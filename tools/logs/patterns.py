@@ -1,5 +1,5 @@
 """Grouping messages into patterns: apart from numbers, addresses and ids, messages of one length that share their first
-two tokens and at least seven tenths of all tokens become one template. What varies becomes a placeholder, what is the
+two tokens and at least six tenths of all tokens become one template. What varies becomes a placeholder, what is the
 same in all of them stays as it was written. Pure but for the grouper's own tables.
 """
 
@@ -16,8 +16,8 @@ from tools.logs.slots import MARK, Slot, fill, measures, split_slots
 from tools.masking import mask_text
 from tools.placeholders import ANY, OTHER
 
-SIMILARITY = 0.7
-MAX_DIFFERING_WORDS = 2
+SIMILARITY = 0.6
+MAX_DIFFERING_WORDS = 1
 """Messages that differ in more plain words say different things (`certificate expired`, `connection refused`)."""
 WILDCARD = ANY
 MAX_TEMPLATE_CHARS = 400
