@@ -49,9 +49,10 @@ format: $(DEV) ## Format the code
 proofs: $(DEV) ## Run the longer proofs
 	$(BIN)/python -m pytest -m slow $(PYTEST_ARGS)
 
-bench: $(DEV) ## Measure the cost of the loop and the growth of its checkpoints
+bench: $(DEV) ## Measure the loop, its checkpoints and log search
 	$(BIN)/python -m tests.bench.loop_cost
 	$(BIN)/python -m tests.bench.checkpoint_growth
+	$(BIN)/python -m tests.bench.log_search
 
 studio: $(SERVER) ## Serve the graph for LangGraph Studio on this machine
 	@SUPERBIZ_CATALOG="$${SUPERBIZ_CATALOG:-examples/shop/superbiz.toml}" \

@@ -6,11 +6,13 @@ import asyncio
 import gzip
 import json
 import os
+import random
 import threading
 import time
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -22,6 +24,9 @@ from tools.evidence_tool import ToolFailure
 from tools.logs.backend import Lookback, ParsedQuery
 from tools.logs.backend_files import FilesBackend
 from tools.logs.request import QueryLogsResponse
+from tools.logs.scan import LogFile, Region
+from tools.logs.source import Source, TopicFile
+from tools.logs.timestamps import TimestampReader
 
 NOW = datetime(2026, 3, 1, 3, 5, tzinfo=UTC).timestamp()
 
@@ -378,6 +383,30 @@ def test_block_bounds_change_nothing(
     assert ask(tmp_path, query) == whole
     if sum(line.startswith("2026") for line in lines) > 1 and not opens_with_a_frame(lines):
         assert whole.total == reference(lines, query)
+
+
+@pytest.mark.parametrize("stamp", ["2026-03-01 03:00:00 ", ""])
+def test_blocks_are_the_same_however_their_start_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stamp: str
+) -> None:
+    starts = (f"{stamp}ERROR alpha", "Traceback (most recent call last):", '  File "a.py", line 1, in f', "    f()",
+              "ValueError: beta", "A" * 64, "-----END KEY-----", f"{stamp}INFO {'long ' * 300}", "", "gamma")  # fmt: skip
+    choice = random.Random(7).choices(starts, k=4000)
+    write(tmp_path, "\n".join(choice))
+    source = Source(TopicFile(tmp_path / "app.log", "app.log"), "utf-8")
+    reader = TimestampReader(("iso",), ZoneInfo("UTC"), NOW) if stamp else None
+    monkeypatch.setattr("tools.logs.scan.BLOCK_BYTES", 6000)
+
+    def bounds(cut: int) -> list[tuple[int, bytes]]:
+        monkeypatch.setattr("tools.logs.scan._CUT_BYTES", cut)
+        return list(LogFile(source, reader).blocks(Region(0, source.size, True), lambda: None))
+
+    with source:
+        before = source.bytes_read
+        slow = bounds(1 << 30)
+        assert source.bytes_read - before >= source.size
+        assert len(slow) > 50
+        assert bounds(1500) == bounds(600) == slow
 
 
 @pytest.mark.slow

@@ -26,7 +26,7 @@ from tools.logs.keys import FILE_KEY
 from tools.logs.match import Predicate, compile_predicate, prefilter
 from tools.logs.query import needles
 from tools.logs.request import QueryLogsResponse
-from tools.logs.scan import LogFile, Window, sample_lines
+from tools.logs.scan import LogFile, Orders, Window, sample_lines
 from tools.logs.sections import Sections
 from tools.logs.source import BinaryFileError, Source, TopicFile, TopicUnavailableError, topic_files
 from tools.logs.timestamps import TimestampReader, detect_formats, time_formatter
@@ -103,6 +103,7 @@ class _TopicScan:
     window: Window | None = None
     scanned_from: float | None = None
     formats: dict[Path, tuple[str, ...]] = field(default_factory=dict)
+    orders: Orders = field(default_factory=dict)
 
     @property
     def zone(self) -> ZoneInfo:
@@ -147,7 +148,7 @@ class _TopicScan:
         with source:
             self.partial = self.partial or source.cut_short
             try:
-                work(LogFile(source, self._reader(source)))
+                work(LogFile(source, self._reader(source), self.orders))
                 self.usable += 1
             except OSError:
                 self.unreadable += 1

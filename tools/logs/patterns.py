@@ -1,5 +1,5 @@
 """Grouping messages into patterns: apart from numbers, addresses and ids, messages of one length that share their first
-two tokens and at least seven tenths of all tokens become one template. What varies becomes a placeholder, what is the
+two tokens and at least six tenths of all tokens become one template. What varies becomes a placeholder, what is the
 same in all of them stays as it was written. Pure but for the grouper's own tables.
 """
 
@@ -16,8 +16,8 @@ from tools.logs.slots import MARK, Slot, fill, measures, split_slots
 from tools.masking import mask_text
 from tools.placeholders import ANY, OTHER
 
-SIMILARITY = 0.7
-MAX_DIFFERING_WORDS = 2
+SIMILARITY = 0.6
+MAX_DIFFERING_WORDS = 1
 """Messages that differ in more plain words say different things (`certificate expired`, `connection refused`)."""
 WILDCARD = ANY
 MAX_TEMPLATE_CHARS = 400
@@ -96,7 +96,7 @@ class PatternGrouper:
 
     def add(self, message: str, epoch: float | None, rank: int) -> int:
         """Count a message and return the index of its pattern."""
-        line = message.split("\n", 1)[0]
+        line = message.split("\n", 1)[0] if "\n" in message else message
         text, values = split_slots(line[:MAX_TEMPLATE_CHARS])
         known = self._cache.get(text)
         if known is None:
@@ -104,15 +104,20 @@ class PatternGrouper:
             if len(self._cache) < _MAX_CACHE:
                 self._cache[text] = known
         index, slots = known
-        for slot, value in zip(slots, values, strict=False):
-            if slot is not None and value != slot.first:
+        # The same fixed text has as many values as slots, unless all of it differs (`_other`).
+        for slot, value in zip(slots, values):  # noqa: B905 - `strict=` is felt per message
+            if slot is not None and value != slot.last:
+                slot.last = value
                 slot.add(value)
         pattern = self.patterns[index]
         pattern.count += 1
-        pattern.rank = max(pattern.rank, rank)
+        if rank > pattern.rank:
+            pattern.rank = rank
         if epoch is not None:
-            pattern.first = epoch if pattern.first is None else min(pattern.first, epoch)
-            pattern.last = epoch if pattern.last is None else max(pattern.last, epoch)
+            if pattern.first is None or epoch < pattern.first:
+                pattern.first = epoch
+            if pattern.last is None or epoch > pattern.last:
+                pattern.last = epoch
         return index
 
     def _assign(self, text: str, values: Sequence[str], cut: int | None) -> tuple[int, Slots]:

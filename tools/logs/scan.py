@@ -24,6 +24,10 @@ DISORDER_SECONDS = 60.0
 _PROBES = 64
 _TAIL_BYTES = 256 * 1024
 _PROBE_BYTES = 4 * 1024
+_BISECT_TO_BYTES = 16 * 1024
+_CUT_BYTES = 64 * 1024
+_CUT_MARGIN = 128
+"""A line is judged by at most so many bytes of the next one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,12 +63,17 @@ class Region:
     ordered: bool
 
 
-class LogFile:
-    """One opened file with its event bounds."""
+Orders = dict[tuple[tuple[int, int], int], bool]
+"""Whether a file, by identity and size, ascends in time: looked at once a query."""
 
-    def __init__(self, source: Source, reader: TimestampReader | None) -> None:
+
+class LogFile:
+    """One opened file with its event bounds; `orders` is shared by the openings of one query."""
+
+    def __init__(self, source: Source, reader: TimestampReader | None, orders: Orders | None = None) -> None:
         self.source = source
         self.reader = reader
+        self._orders = {} if orders is None else orders
         self.events = Events(reader)
         self._lines = Events(None)
 
@@ -115,8 +124,11 @@ class LogFile:
         while end > region.start:
             stop()
             begin = max(region.start, end - size)
-            data = self.source.read(begin, end)
-            if begin > region.start:
+            cut = self._early_cut(begin, end) if begin > region.start else 0
+            data = self.source.read(begin + cut, end)
+            if cut:
+                begin += cut
+            elif begin > region.start:
                 whole = size >= MAX_EVENT_BYTES
                 cut = self.events.first(data, next_line(data, 0))
                 if cut >= len(data) and not whole and len(data) == end - begin:
@@ -126,6 +138,14 @@ class LogFile:
                 begin, data = begin + cut, data[cut:]
             yield begin, data
             end, size = begin, BLOCK_BYTES
+
+    def _early_cut(self, begin: int, end: int) -> int:
+        """Return how far behind `begin` the first event starts, 0 when it takes more to tell: a block need not be copied."""
+        if end - begin <= _CUT_BYTES:
+            return 0
+        head = self.source.read(begin, begin + _CUT_BYTES)
+        cut = self.events.first(head, next_line(head, 0))
+        return cut if 0 <= head.find(b"\n", cut) < len(head) - _CUT_MARGIN else 0
 
     def cuts(self, base: int, data: bytes, prefilter: Any, stop: Stopper) -> Iterator[EventCut]:
         """Yield the candidate events of a block, oldest first."""
@@ -168,6 +188,12 @@ class LogFile:
         return data if start + size >= self.source.size else data[: data.rfind(b"\n") + 1]
 
     def _sorted(self, stop: Stopper) -> bool:
+        key = self.source.identity, self.source.size
+        if key not in self._orders:
+            self._orders[key] = self._looks_sorted(stop)
+        return self._orders[key]
+
+    def _looks_sorted(self, stop: Stopper) -> bool:
         """Look at evenly spread, disjoint stretches of the file; one step back in time tells that it is unsorted."""
         latest, told = float("-inf"), 0
         starts = range(0, self.source.size, max(_PROBE_BYTES, self.source.size // _PROBES))
@@ -185,7 +211,7 @@ class LogFile:
     def _bisect(self, moment: float, stop: Stopper) -> int:
         """Return an event start such that everything before it is older than `moment` (sorted files)."""
         low, high = 0, self.source.size
-        while high - low > BLOCK_BYTES // 16:
+        while high - low > _BISECT_TO_BYTES:
             stop()
             middle = (low + high) // 2
             found = self._first_time(middle, high)

@@ -40,9 +40,13 @@ def _kind(value: str) -> int:
 
 @dataclass(slots=True)
 class Slot:
-    """What one varying part has been. `low` and `high` are numbers as they were written, while all are numbers."""
+    """What one varying part has been. `low` and `high` are numbers as they were written, while all are numbers.
+
+    `last` is the latest value taken in: it need not be taken in again.
+    """
 
     first: str
+    last: str = ""
     varies: bool = False
     kinds: int = 0
     low: str = ""
@@ -51,11 +55,13 @@ class Slot:
     _most: float = 0.0
 
     def add(self, value: str) -> None:
-        """Take in a value that differs from the first one."""
+        """Take in a value; it varies from the first other one on."""
         if not self.varies:
+            if value == self.first:
+                return
             self.varies = True
             self._begin()
-        kind = _kind(value)
+        kind = _NUM_KIND if value.isdigit() else _kind(value)
         self.kinds |= kind
         if kind == _NUM_KIND:
             number = float(value)
