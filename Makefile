@@ -46,9 +46,10 @@ format: $(DEV) ## Format the code
 proofs: $(DEV) ## Run the longer proofs
 	$(BIN)/python -m pytest -m slow $(PYTEST_ARGS)
 
-bench: $(DEV) ## Measure the cost of the loop and the growth of its checkpoints
+bench: $(DEV) ## Measure the cost of the loop, of its checkpoints and of a knowledge search
 	$(BIN)/python -m tests.bench.loop_cost
 	$(BIN)/python -m tests.bench.checkpoint_growth
+	$(BIN)/python -m tests.bench.knowledge_cost
 
 studio: $(SERVER) ## Serve the graph for LangGraph Studio on this machine
 	@SUPERBIZ_CATALOG="$${SUPERBIZ_CATALOG:-examples/shop/superbiz.toml}" \
