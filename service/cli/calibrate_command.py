@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from service.cli.console import CliError, ExitCode, print_json, say
+from service.cli.console import CliError, ExitCode, print_json, run_async, say
 from service.cli.options import CatalogOption, JsonOption, settings_from
 
 if TYPE_CHECKING:
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from tools.catalog import Catalog, KnowledgeEntry
     from tools.rag.evaluate import LabelledQuery, Search
+    from tools.rag.score import Hit
 
 SEARCH_SECONDS = 30.0
 """Time one query may take."""
@@ -74,6 +75,8 @@ def _chosen(catalog: Catalog, name: str | None) -> KnowledgeEntry:
 
 def _indexed(catalog: Catalog, entry: KnowledgeEntry, index_dir: Path, labelled: Sequence[LabelledQuery]) -> Search:
     """Bring the folder's index up to date and return its search. Refuses labels that name no file of the folder."""
+    if entry.store is not None:
+        return _of_store(catalog, entry, labelled)
     from tools.rag import schema
     from tools.rag.folder import list_folder
     from tools.rag.index import index_folder, knowledge_folder
@@ -91,3 +94,22 @@ def _indexed(catalog: Catalog, entry: KnowledgeEntry, index_dir: Path, labelled:
     path = schema.index_file(index_dir, entry.name, folder)
     index_folder(entry.name, folder, path)
     return lambda query: search_index(path, entry.name, query, time.monotonic() + SEARCH_SECONDS)
+
+
+def _of_store(catalog: Catalog, entry: KnowledgeEntry, labelled: Sequence[LabelledQuery]) -> Search:
+    """Ask a vector store everything once. Labels are its documents' sources, which nothing can list."""
+    from service.vector_store import open_vector_store
+    from tools.evidence_tool import ToolFailure
+    from tools.rag.backend_vector import store_hits
+
+    store = open_vector_store(catalog, entry)
+
+    async def ask() -> dict[str, list[Hit]]:
+        return {each.query: await store_hits(entry, store, each.query, SEARCH_SECONDS) for each in labelled}
+
+    try:
+        found = run_async(ask)
+    except ToolFailure as failure:
+        text = f"knowledge {entry.name}: the vector store does not answer: {failure.code.value}"
+        raise CliError(text, ExitCode.FAILED) from None
+    return lambda query: found[query]

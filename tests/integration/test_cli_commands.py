@@ -179,6 +179,33 @@ def test_r54_calibrate_proposes_thresholds(scene: Scene) -> None:
     assert "proposed: chosen on one half" in out
 
 
+def test_r54_a_vector_store_is_calibrated_and_looked_at(scene: Scene) -> None:
+    (scene.folder / "stores.py").write_text(
+        "from langchain_core.vectorstores import InMemoryVectorStore\n"
+        "from tests.rag_backends import WordEmbedding, filled\n"
+        "def wiki():\n    return filled(InMemoryVectorStore(WordEmbedding()), {'redis.md': 'redis latency'})\n"
+        "def broken():\n    raise ValueError('MARKER')\n"
+    )
+    entry = '[[knowledge]]\nname = "wiki"\nstore = "stores.py:wiki"\nscore = "cosine"\nhigh = 0.5\nreference = 0.3\n'
+    scene.catalog.write_text(entry)
+    rows = [{"query": "redis latency", "relevant": ["redis.md"]}, {"query": "espresso grinder", "relevant": []}] * 4
+    file = scene.folder / "queries.jsonl"
+    file.write_text("\n".join(map(json.dumps, rows)))
+    report = scene.json("calibrate", str(file), "--json")
+    assert report["current"]["answered"] == report["current"]["rejected"] == 1.0
+    assert "vector store, answers" in json.dumps(scene.json("doctor", "--json", code=0))
+    refused(scene, "index", says="names no [[knowledge]] folder")
+    scene.catalog.write_text(entry.replace(":wiki", ":broken"))
+    status, out, err = scene.call("calibrate", str(file))
+    assert status == 1
+    assert "the vector store does not answer: BACKEND_UNAVAILABLE" in err
+    assert "BACKEND_UNAVAILABLE" in json.dumps(scene.json("doctor", "--json", code=2))
+    scene.catalog.write_text(entry.replace(":wiki", ":gone"))
+    refused(scene, "calibrate", str(file), says="stores.py has no importable gone")
+    assert "no importable gone" in json.dumps(scene.json("doctor", "--json", code=2))
+    assert "MARKER" not in out + err
+
+
 def test_calibrate_says_what_is_wrong(scene: Scene) -> None:
     file = scene.folder / "queries.jsonl"
     refused(scene, "calibrate", str(file), says="queries queries.jsonl: must be a readable file")
