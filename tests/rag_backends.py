@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.util
+import itertools
 import math
+import tempfile
 import zlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -76,4 +79,24 @@ def joined(base: Path, documents: Documents) -> RagBackend:
     return JoinedBackend([fts(base, dict(items[:half])), vector(base, dict(items[half:]))])
 
 
+def milvus(base: Path, documents: Documents) -> RagBackend:
+    """Milvus embedded in this process: one file and a collection for each backend."""
+    from langchain_milvus import Milvus
+
+    store = Milvus(
+        embedding_function=WordEmbedding(),
+        collection_name=f"kb{next(_NUMBERS)}",
+        connection_args={"uri": f"{_FOLDER.name}/milvus.db"},
+        index_params={"index_type": "FLAT", "metric_type": "COSINE"},
+        consistency_level="Strong",
+        auto_id=True,
+    )
+    filled(store, documents)
+    return VectorBackend([(entry(), LangChainStore(lambda: store))])
+
+
+_NUMBERS = itertools.count()
+_FOLDER = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
 BACKENDS: dict[str, Callable[[Path, Documents], RagBackend]] = {"fts5": fts, "vector": vector, "joined": joined}
+if importlib.util.find_spec("langchain_milvus") is not None:  # the extra [milvus]; heavy, so not part of [dev]
+    BACKENDS["milvus"] = milvus

@@ -115,7 +115,7 @@ async def test_a_text_stored_twice_is_one_document() -> None:
     ("source", "shown"),
     [
         ("a/b/c/d.md", "a/b/c/d.md"),
-        ("/home/someone/wiki/ops/a.md", "wiki/ops/a.md"),
+        ("/data/shared/wiki/ops/a.md", "wiki/ops/a.md"),
         ("https://user:secret@host.example/space/page?token=abc", "space/page"),
         (r"C:\docs\wiki\ops\a.md", "wiki/ops/a.md"),
         ("../../etc/x.md", "etc/x.md"),
