@@ -53,6 +53,8 @@ bench: $(DEV) ## Measure the loop, its checkpoints and log search
 	$(BIN)/python -m tests.bench.loop_cost
 	$(BIN)/python -m tests.bench.checkpoint_growth
 	$(BIN)/python -m tests.bench.log_search
+bench: $(DEV) ## Measure the cost of the loop, of its checkpoints and of a knowledge search
+	$(BIN)/python -m tests.bench.knowledge_cost
 
 studio: $(SERVER) ## Serve the graph for LangGraph Studio on this machine
 	@SUPERBIZ_CATALOG="$${SUPERBIZ_CATALOG:-examples/shop/superbiz.toml}" \

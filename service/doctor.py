@@ -18,14 +18,16 @@ from service.models.choice import ConfiguredModels, model_settings
 from service.offline.client import OfflineClient
 from service.registry import BUILDERS, Site
 from service.settings import Settings, SettingsError, missing_secrets
+from service.vector_store import open_vector_store
 from tools.canonical.store import CanonicalStoreUnavailable
-from tools.catalog import Catalog, CatalogError, DatasourceEntry, TopicEntry, load_catalog
+from tools.catalog import Catalog, CatalogError, DatasourceEntry, KnowledgeEntry, TopicEntry, load_catalog
 from tools.envelope_protocol import check_input
 from tools.evidence_tool import CallContext, EvidenceTool, ToolFailure
 from tools.logs.endpoint import problem
 from tools.logs.source import TopicUnavailableError, topic_files
 from tools.mysql.tool import MysqlTool, problems
 from tools.rag import schema
+from tools.rag.backend_vector import store_hits
 from tools.rag.folder import KnowledgeError, list_folder
 from tools.rag.index import knowledge_folder
 
@@ -239,11 +241,22 @@ async def _datasource(tool: EvidenceTool, subject: str, name: str, tables: Seque
 
 
 async def _knowledge(site: Site) -> list[Finding]:
-    return [await asyncio.to_thread(_folder, site, number) for number in range(len(site.catalog.knowledge))]
+    folders = [await asyncio.to_thread(_folder, site, entry) for entry in site.catalog.folders]
+    return folders + [await _store(site, entry) for entry in site.catalog.stores]
 
 
-def _folder(site: Site, number: int) -> Finding:
-    entry = site.catalog.knowledge[number]
+async def _store(site: Site, entry: KnowledgeEntry) -> Finding:
+    subject = f"knowledge {entry.name}"
+    try:
+        hits = await store_hits(entry, open_vector_store(site.catalog, entry), entry.name, CONNECT_SECONDS)
+    except CatalogError as error:
+        return Finding(subject, False, str(error).removeprefix(f"{subject}: "))
+    except ToolFailure as failure:
+        return Finding(subject, False, f"the vector store does not answer: {failure.code.value}")
+    return Finding(subject, bool(hits), "vector store, answers" if hits else "the vector store answers with nothing")
+
+
+def _folder(site: Site, entry: KnowledgeEntry) -> Finding:
     subject, folder = f"knowledge {entry.name}", knowledge_folder(site.catalog, entry)
     try:
         listing = list_folder(entry.name, folder)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from service.vector_store import open_vector_store
 from tools.catalog import Catalog
 from tools.evidence_tool import EvidenceTool
 from tools.logs.tool import build_logs_tool
@@ -25,7 +26,7 @@ class Site:
 Builder = Callable[[Site], EvidenceTool | None]
 
 BUILDERS: Mapping[str, Builder] = {
-    "rag": lambda site: build_rag_tool(site.catalog, site.index_dir),
+    "rag": lambda site: build_rag_tool(site.catalog, site.index_dir, open_vector_store),
     "logs": lambda site: build_logs_tool(site.catalog, site.env),
     "mysql": lambda site: build_mysql_tool(site.catalog, site.env),
 }

@@ -50,13 +50,32 @@ class DatasourceEntry(Entry):
 
 
 class KnowledgeEntry(Entry):
-    """One folder of Markdown or text. Thresholds turn the bounded coverage score into a level (R54)."""
+    """One folder of Markdown or text (`path`), or a vector store (`store`, "module:function" or "file.py:function").
+
+    Thresholds turn a score that means the same for every query into a level (R54): coverage for a folder, cosine for a
+    store. `score` says which form of cosine the store returns; its thresholds depend on the embedding and are required.
+    """
 
     name: Name
-    path: str
+    path: str | None = None
+    store: (
+        Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_./\-]+:[A-Za-z_][A-Za-z0-9_]*$", max_length=264)] | None
+    ) = None
+    score: Literal["cosine", "cosine_distance"] | None = None
     description: Description = ""
     high: float = Field(default=0.40, ge=0, le=1)
     reference: float = Field(default=0.26, ge=0, le=1)
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> KnowledgeEntry:
+        if (self.path is None) == (self.store is None):
+            raise ValueError("needs exactly one of path (folder of Markdown or text) and store (vector store)")
+        given = {"high", "reference"} <= self.model_fields_set and self.score is not None
+        if self.store is not None and not given:
+            raise ValueError("store needs score (cosine or cosine_distance), high and reference: see docs/knowledge.md")
+        if self.store is None and self.score is not None:
+            raise ValueError("score goes with store; a folder is scored by coverage")
+        return self
 
 
 class _CatalogFile(Entry):
@@ -74,6 +93,16 @@ class Catalog(Entry):
     topics: tuple[TopicEntry, ...] = ()
     datasources: tuple[DatasourceEntry, ...] = ()
     knowledge: tuple[KnowledgeEntry, ...] = ()
+
+    @property
+    def folders(self) -> tuple[KnowledgeEntry, ...]:
+        """Knowledge that the embedded index holds."""
+        return tuple(entry for entry in self.knowledge if entry.path is not None)
+
+    @property
+    def stores(self) -> tuple[KnowledgeEntry, ...]:
+        """Knowledge that lies in vector stores."""
+        return tuple(entry for entry in self.knowledge if entry.store is not None)
 
 
 def parse_time(text: str) -> float:

@@ -23,7 +23,7 @@ def index(json: JsonOption = False, catalog: CatalogOption = None) -> int:
 
     settings = settings_from(catalog=catalog)
     found = load_catalog(settings.catalog)
-    if not found.knowledge:
+    if not found.folders:
         raise CliError("catalogue: names no [[knowledge]] folder; there is nothing to index")
     prepare_home(settings.home)
     report = _indexed(found, settings.home / KNOWLEDGE_FOLDER, quiet=json)

@@ -11,6 +11,7 @@ import typer
 from typer.exceptions import Abort, Exit, TyperException
 
 from service.cli import (
+    calibrate_command,
     diagnose_command,
     doctor_command,
     evaluate_command,
@@ -33,6 +34,7 @@ app.command("runs")(run_commands.runs)
 app.command("show")(run_commands.show)
 app.command("trace")(run_commands.trace)
 app.command("index")(index_command.index)
+app.command("calibrate")(calibrate_command.calibrate)
 app.command("tool")(tool_command.tool)
 app.command("doctor")(doctor_command.doctor)
 app.command("evaluate")(evaluate_command.evaluate)
@@ -104,8 +106,17 @@ def _made_for_people() -> tuple[type[Exception], ...]:
     from service.models.recorded import RecordedAnswersError
     from service.settings import SettingsError
     from tools.catalog import CatalogError
+    from tools.rag.folder import KnowledgeError
 
-    return (CatalogError, SettingsError, StorageError, InvalidQuestion, EvaluationError, RecordedAnswersError)
+    return (
+        CatalogError,
+        SettingsError,
+        StorageError,
+        InvalidQuestion,
+        EvaluationError,
+        RecordedAnswersError,
+        KnowledgeError,
+    )
 
 
 def _end(message: str, code: ExitCode, arguments: Sequence[str]) -> int:

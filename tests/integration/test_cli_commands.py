@@ -161,6 +161,66 @@ def test_index_reports_and_then_has_nothing_to_do(scene: Scene) -> None:
     assert "1 unchanged" in out
 
 
+def test_r54_calibrate_proposes_thresholds(scene: Scene) -> None:
+    name = next((scene.folder / "runbooks").iterdir()).name
+    rows = [
+        {"query": "redis connection timeout", "relevant": [name]},
+        {"query": "espresso grinder", "relevant": []},
+    ] * 4
+    file = scene.folder / "queries.jsonl"
+    file.write_text("\n".join(map(json.dumps, rows)))
+    report = scene.json("calibrate", str(file), "--json")
+    assert report["knowledge"] == "runbooks"
+    assert report["table"]["answerable"] == 4
+    assert report["proposal"]["held"]["rejected"] == 1.0
+    assert report["current"]["thresholds"] == {"high": 0.4, "reference": 0.26}
+    out = scene.call("calibrate", str(file), "--knowledge", "Runbooks")[1]
+    assert "threshold  precision  recall" in out
+    assert "proposed: chosen on one half" in out
+
+
+def test_r54_a_vector_store_is_calibrated_and_looked_at(scene: Scene) -> None:
+    (scene.folder / "stores.py").write_text(
+        "from langchain_core.vectorstores import InMemoryVectorStore\n"
+        "from tests.rag_backends import WordEmbedding, filled\n"
+        "def wiki():\n    return filled(InMemoryVectorStore(WordEmbedding()), {'redis.md': 'redis latency'})\n"
+        "def broken():\n    raise ValueError('MARKER')\n"
+    )
+    entry = '[[knowledge]]\nname = "wiki"\nstore = "stores.py:wiki"\nscore = "cosine"\nhigh = 0.5\nreference = 0.3\n'
+    scene.catalog.write_text(entry)
+    rows = [{"query": "redis latency", "relevant": ["redis.md"]}, {"query": "espresso grinder", "relevant": []}] * 4
+    file = scene.folder / "queries.jsonl"
+    file.write_text("\n".join(map(json.dumps, rows)))
+    report = scene.json("calibrate", str(file), "--json")
+    assert report["current"]["answered"] == report["current"]["rejected"] == 1.0
+    assert "vector store, answers" in json.dumps(scene.json("doctor", "--json", code=0))
+    refused(scene, "index", says="names no [[knowledge]] folder")
+    scene.catalog.write_text(entry.replace(":wiki", ":broken"))
+    status, out, err = scene.call("calibrate", str(file))
+    assert status == 1
+    assert "the vector store does not answer: BACKEND_UNAVAILABLE" in err
+    assert "BACKEND_UNAVAILABLE" in json.dumps(scene.json("doctor", "--json", code=2))
+    scene.catalog.write_text(entry.replace(":wiki", ":gone"))
+    refused(scene, "calibrate", str(file), says="stores.py has no importable gone")
+    assert "no importable gone" in json.dumps(scene.json("doctor", "--json", code=2))
+    assert "MARKER" not in out + err
+
+
+def test_calibrate_says_what_is_wrong(scene: Scene) -> None:
+    file = scene.folder / "queries.jsonl"
+    refused(scene, "calibrate", str(file), says="queries queries.jsonl: must be a readable file")
+    file.write_text('\n{"query": "x", "relevant": ["gone.md"]}')
+    refused(scene, "calibrate", str(file), says="line 2: relevant: knowledge runbooks has no file gone.md")
+    refused(scene, "calibrate", str(file), "--knowledge", "nope", says="--knowledge: the catalogue has no such entry")
+    file.write_text('{"query": "x", "relevant": []}')
+    refused(scene, "calibrate", str(file), says="0 with and 1 without a relevant source")
+    with scene.catalog.open("a") as catalog:
+        catalog.write('\n[[knowledge]]\nname = "more"\npath = "runbooks"\n')
+    refused(scene, "calibrate", str(file), says="--knowledge: must name one of runbooks, more")
+    scene.catalog.write_text("")
+    refused(scene, "calibrate", str(file), says="nothing to calibrate")
+
+
 @pytest.mark.parametrize(
     ("name", "request_", "keys"),
     [

@@ -18,6 +18,7 @@ from tools.catalog import Catalog, build_catalog
 from tools.rag import index, schema, search
 from tools.rag.folder import MAX_FILE_BYTES, KnowledgeError
 from tools.rag.index import IndexReport, index_catalog, index_folder
+from tools.rag.score import MAX_FILES
 from tools.rag.search import MAX_ID_CHARS, IndexMissingError, document_id, search_index
 
 OLD = 1_700_000_000
@@ -319,7 +320,7 @@ def test_searches_go_on_and_see_whole_states_while_files_are_indexed(base: Base)
         try:
             while not stop.is_set():
                 hits = search_index(base.path, "kb", "generation", time.monotonic() + 5)
-                if len(hits) != files or len({hit.content for hit in hits}) != 1:
+                if len(hits) != MAX_FILES or len({hit.content for hit in hits}) != 1:
                     failures.append([hit.content for hit in hits])
                 searched[0] += 1
         except Exception as error:
@@ -357,7 +358,7 @@ def test_two_processes_index_at_once(base: Base) -> None:
     assert [process.returncode for process in running] == [0, 0, 0]
     assert sorted(added) == [0, 0, 60], "one does the work, the others find it done"
     assert counts(base.index()) == (0, 0, 0, 60, 0)
-    assert len(base.sources("kafka")) == 50
+    assert len(base.sources("kafka")) == MAX_FILES
 
 
 def test_indexing_is_quick(base: Base) -> None:

@@ -60,7 +60,7 @@ class FtsBackend:
         """Search each folder; returns the rankings of those that answered and the number of those that did not."""
         rankings: list[list[RankedDocument]] = []
         missing = 0
-        for entry in self._catalog.knowledge:
+        for entry in self._catalog.folders:
             path = schema.index_file(self._index_dir, entry.name, knowledge_folder(self._catalog, entry))
             try:
                 hits = search_index(path, entry.name, query, deadline)

@@ -7,21 +7,29 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tools.contract import RelevanceLevel
 from tools.rag.folder import KnowledgeError
-from tools.rag.score import Hit
+from tools.rag.request import MAX_QUERY_CHARS
+from tools.rag.score import Hit, Thresholds, rank_documents
 
 Search = Callable[[str], Sequence[Hit]]
 """Hits of one query, best first; `Hit.source` is what labels name."""
 DEPTH = 5
+MAX_QUERIES_BYTES = 4 * 1024 * 1024
+MAX_QUERIES = 5_000
+MAX_SOURCES = 100
+MIN_OF_EACH = 4
+"""Least answerable and least unanswerable queries: two of each in either half."""
 _STEP = 0.02
 
 
 @dataclass(frozen=True, slots=True)
 class LabelledQuery:
-    """A query and the sources that answer it; none when the corpus has no answer."""
+    """A query and the sources that answer it; none when the corpus has no answer. `line` is where it was written."""
 
     query: str
     relevant: frozenset[str]
+    line: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,27 +75,107 @@ class _Judged:
         return next((place for place, (source, _) in enumerate(self.best, 1) if source in self.relevant), None)
 
 
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """What the tool itself does at given thresholds, as shares 0 to 1.
+
+    `false_high` and `rejected` are shares of the unanswerable queries (a HIGH document; none at all), `answered` is the
+    share of the answerable ones that get any document.
+    """
+
+    thresholds: Thresholds
+    false_high: float
+    rejected: float
+    answered: float
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """Thresholds chosen on one half of the queries and judged on the other; `swapped` is the same the other way."""
+
+    held: Judgement
+    swapped: Judgement
+
+
 def load_queries(path: Path) -> list[LabelledQuery]:
     """Read JSON lines `{"query": str, "relevant": [source]}`; other keys are ignored. Raises KnowledgeError."""
-    queries: list[LabelledQuery] = []
+    label = f"queries {path.name[:64]}"
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        with path.open("rb") as file:
+            data = file.read(MAX_QUERIES_BYTES + 1)
+        text = data.decode("utf-8")
     except (OSError, UnicodeDecodeError):
-        raise KnowledgeError(f"queries {path.name}: file cannot be read as UTF-8 text") from None
-    for number, line in enumerate(lines, 1):
-        if not line.strip():
-            continue
-        try:
-            row = json.loads(line)
-            query, relevant = row["query"], row["relevant"]
-            if not isinstance(query, str) or not isinstance(relevant, list):
-                raise TypeError
-        except (ValueError, KeyError, TypeError, RecursionError):
-            raise KnowledgeError(
-                f'queries {path.name}: line {number}: must be {{"query": text, "relevant": [source, ...]}}'
-            ) from None
-        queries.append(LabelledQuery(query, frozenset(map(str, relevant))))
-    return queries
+        raise KnowledgeError(f"{label}: must be a readable file of UTF-8 text") from None
+    lines = [(number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
+    if len(data) > MAX_QUERIES_BYTES or len(lines) > MAX_QUERIES:
+        raise KnowledgeError(f"{label}: must be at most {MAX_QUERIES:,} lines and 4 MiB")
+    return [_labelled(label, number, line) for number, line in lines]
+
+
+def _labelled(file: str, number: int, line: str) -> LabelledQuery:
+    label = f"{file}: line {number}"
+    try:
+        row = json.loads(line)
+    except (ValueError, RecursionError):
+        row = None
+    if not isinstance(row, dict):
+        raise KnowledgeError(f'{label}: must be a JSON object {{"query": text, "relevant": [source, ...]}}')
+    query, relevant = row.get("query"), row.get("relevant")
+    if not isinstance(query, str) or not query.strip() or len(query) > MAX_QUERY_CHARS:
+        raise KnowledgeError(f"{label}: query: must be text of 1 to {MAX_QUERY_CHARS} characters")
+    if (
+        not isinstance(relevant, list)
+        or len(relevant) > MAX_SOURCES
+        or not all(isinstance(source, str) and source for source in relevant)
+    ):
+        raise KnowledgeError(
+            f"{label}: relevant: must be a list of at most {MAX_SOURCES} sources, [] where the corpus has no answer"
+        )
+    return LabelledQuery(query, frozenset(relevant), number)
+
+
+def propose(queries: Sequence[LabelledQuery], search: Search) -> Proposal:
+    """Choose thresholds on every second query and judge them on the rest (R54). Raises KnowledgeError for too few."""
+    answerable = [query for query in queries if query.relevant]
+    hopeless = [query for query in queries if not query.relevant]
+    if min(len(answerable), len(hopeless)) < MIN_OF_EACH:
+        raise KnowledgeError(
+            f"queries: {len(answerable)} with and {len(hopeless)} without a relevant source; "
+            f"thresholds need at least {MIN_OF_EACH} of each"
+        )
+    halves = [answerable[start::2] + hopeless[start::2] for start in (0, 1)]
+    return Proposal(_held(halves[0], halves[1], search), _held(halves[1], halves[0], search))
+
+
+def _held(chosen_on: Sequence[LabelledQuery], judged_on: Sequence[LabelledQuery], search: Search) -> Judgement:
+    chosen = calibrate(chosen_on, search)
+    return judge(judged_on, search, Thresholds(chosen.high, chosen.reference))
+
+
+def judge(queries: Sequence[LabelledQuery], search: Search, thresholds: Thresholds) -> Judgement:
+    """Run labelled queries the way the tool does and tell how the levels come out."""
+    levels = [(query, {entry.level for entry in rank_documents(search(query.query), thresholds)}) for query in queries]
+    hopeless = [found for query, found in levels if not query.relevant]
+    return Judgement(
+        thresholds=thresholds,
+        false_high=_share([RelevanceLevel.HIGH in found for found in hopeless]),
+        rejected=_share([not found for found in hopeless]),
+        answered=_share([bool(found) for query, found in levels if query.relevant]),
+    )
+
+
+def format_proposal(proposal: Proposal, current: Judgement) -> str:
+    """Return the proposed thresholds and the catalogue's own, each with what it does, as plain text."""
+    rows = (
+        ("proposed: chosen on one half, judged on the other", proposal.held),
+        ("the same, halves swapped", proposal.swapped),
+        ("catalogue's thresholds, all queries", current),
+    )
+    return "\n".join(
+        f"{name:<50} high {row.thresholds.high:.2f}  reference {row.thresholds.reference:.2f}  "
+        f"answered {row.answered:.2f}  rejected {row.rejected:.2f}  false HIGH {row.false_high:.2f}"
+        for name, row in rows
+    )
 
 
 def calibrate(queries: Sequence[LabelledQuery], search: Search) -> Calibration:
@@ -113,7 +201,6 @@ def format_calibration(result: Calibration) -> str:
     head = (
         f"{result.queries} queries, {result.answerable} answerable: "
         f"R@3 {result.recall_at_3:.3f}  R@5 {result.recall_at_5:.3f}  MRR {result.mrr:.3f}\n"
-        f"suggested: high = {result.high:.2f}, reference = {result.reference:.2f}\n"
         "threshold  precision  recall  answered  rejected"
     )
     lines = (

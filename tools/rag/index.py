@@ -72,7 +72,9 @@ class _Known:
 
 
 def knowledge_folder(catalog: Catalog, entry: KnowledgeEntry) -> Path:
-    """Return the folder of an entry; relative paths are relative to the catalogue."""
+    """Return the folder of an entry; relative paths are relative to the catalogue. Raises KnowledgeError."""
+    if entry.path is None:
+        raise KnowledgeError(f"knowledge {entry.name}: path: is a vector store, not a folder")
     return catalog.base / entry.path
 
 
@@ -83,7 +85,7 @@ def index_catalog(catalog: Catalog, index_dir: Path, progress: Progress | None =
     """
     report = IndexReport()
     listings: list[tuple[KnowledgeEntry, Path, Listing]] = []
-    for entry in catalog.knowledge:
+    for entry in catalog.folders:
         folder = knowledge_folder(catalog, entry)
         try:
             listings.append((entry, folder, list_folder(entry.name, folder)))

@@ -8,8 +8,9 @@ and that of the file it comes from.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
+from typing import TypeVar
 
 from tools.contract import RelevanceLevel
 
@@ -18,6 +19,7 @@ IDF_FLOOR_CHUNKS = 1000
 MAX_FILES = 5
 """Only the files that BM25 puts first are judged: further down, words that match by chance pass for an answer."""
 MAX_CHUNKS_PER_FILE = 2
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,18 +79,29 @@ def relevance_level(score: float, thresholds: Thresholds) -> RelevanceLevel | No
     return RelevanceLevel.REFERENCE if score >= thresholds.reference else None
 
 
+def first_of_files(ordered: Iterable[T], source: Callable[[T], str]) -> list[T]:
+    """Return the first `MAX_CHUNKS_PER_FILE` of each of the first `MAX_FILES` files, order kept."""
+    counts: dict[str, int] = {}
+    kept: list[T] = []
+    for each in ordered:
+        name = source(each)
+        if name in counts or len(counts) < MAX_FILES:
+            counts[name] = counts.get(name, 0) + 1
+            if counts[name] <= MAX_CHUNKS_PER_FILE:
+                kept.append(each)
+    return kept
+
+
 def rank_documents(hits: Sequence[Hit], thresholds: Thresholds) -> list[RankedDocument]:
     """Judge the first `MAX_FILES` files by BM25: the best chunk of each in order, then their second chunks.
 
     A file whose best chunk is below REFERENCE is dropped whole. Several files come before more of the same one.
     """
     files: dict[str, list[Hit]] = {}
-    for hit in sorted(hits, key=lambda hit: (-hit.rank, hit.document_id)):
+    ordered = sorted(hits, key=lambda hit: (-hit.rank, hit.document_id))
+    for hit in first_of_files(ordered, lambda hit: hit.source):
         files.setdefault(hit.source, []).append(hit)
-    chosen = [
-        [(hit, relevance_level(hit.score, thresholds)) for hit in of_file[:MAX_CHUNKS_PER_FILE]]
-        for of_file in list(files.values())[:MAX_FILES]
-    ]
+    chosen = [[(hit, relevance_level(hit.score, thresholds)) for hit in of_file] for of_file in files.values()]
     kept = [of_file for of_file in chosen if of_file[0][1] is not None]
     return [
         RankedDocument(hit, level)

@@ -8,12 +8,14 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from tools.catalog import Catalog
+from tools.catalog import Catalog, CatalogError
 from tools.contract import ControlView, EvidenceKind, InvalidInput, InvocationStatus, Scope
 from tools.evidence_tool import CallContext, FactView, ToolOutcome
 from tools.rag import observation
 from tools.rag.backend import RagBackend
 from tools.rag.backend_fts import FtsBackend
+from tools.rag.backend_joined import JoinedBackend
+from tools.rag.backend_vector import OpenStore, VectorBackend
 from tools.rag.request import MAX_QUERY_CHARS, RagRequest, RagToolCall
 from tools.rag.scope import TOOL_NAME, project_scope
 
@@ -104,12 +106,22 @@ class RagTool:
         return ()
 
 
-def build_rag_tool(catalog: Catalog, index_dir: Path) -> RagTool | None:
-    """Build the tool on the embedded index; None when the catalogue names no knowledge. Touches no file yet."""
+def build_rag_tool(catalog: Catalog, index_dir: Path, open_store: OpenStore | None = None) -> RagTool | None:
+    """Build the tool on the embedded index and on vector stores; None when the catalogue names no knowledge.
+
+    Touches no index and no store yet. Raises CatalogError: a store that cannot be opened.
+    """
     if not catalog.knowledge:
         return None
+    backends: list[RagBackend] = [FtsBackend(catalog, index_dir)] if catalog.folders else []
+    if catalog.stores:
+        if open_store is None:
+            raise CatalogError(f"knowledge {catalog.stores[0].name}: store: vector stores are not available here")
+        backends.append(VectorBackend([(entry, open_store(catalog, entry)) for entry in catalog.stores]))
     named = (f"{entry.name} ({entry.description})" if entry.description else entry.name for entry in catalog.knowledge)
-    return RagTool(FtsBackend(catalog, index_dir), "; ".join(named)[:_MAX_FOLDERS_CHARS] + ".")
+    return RagTool(
+        backends[0] if len(backends) == 1 else JoinedBackend(backends), "; ".join(named)[:_MAX_FOLDERS_CHARS] + "."
+    )
 
 
 def _rag(request: BaseModel) -> RagRequest:
