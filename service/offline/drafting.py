@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from release.contract import Analysis, AnalysisKind, Conclusion, DiagnosisDraft, DraftLimitations
 from service.offline.bound_tools import BoundTools
 from service.offline.checks import Check
+from service.offline.not_done import checks_not_run, topics_not_seen
 from service.offline.phrases import PHRASES
 from service.offline.reading import Runbook, check_matched
 from service.offline.showing import matched_quotes, probe_statements
-from service.offline.strategy import Purpose, Step
+from service.offline.strategy import Journal, Purpose
+from service.offline.taken import Taken
 from service.offline.terms import Question
 from service.offline.transcript import Exchange
 
@@ -22,23 +23,22 @@ MAX_SHOWN = 8
 """Analyses a draft shows; the contract allows 12 (R73), but few and telling ones serve the reader better."""
 
 
-class Taken(NamedTuple):
-    """A step that was taken and what came back."""
-
-    step: Step
-    exchange: Exchange
-
-
-def draft(question: Question, tools: BoundTools, taken: Sequence[Taken], *, stopped: bool) -> DiagnosisDraft:
-    """Build the final draft from everything that was seen."""
+def draft(
+    question: Question, tools: BoundTools, taken: Sequence[Taken], journal: Journal, *, stopped: bool
+) -> DiagnosisDraft:
+    """Build the final draft from everything that was seen and from what was not done."""
     words = PHRASES[question.language]
     unverified = [words["no_model"]]
     if stopped:
         unverified.append(words["stopped"])
+    not_run = checks_not_run(question, taken, journal)
+    unverified.extend(not_run)
     runbook = _concluding_runbook(taken)
     if runbook is not None:
         return _with_conclusion(question, runbook, taken, unverified)
-    return _without_conclusion(question, tools, taken, unverified)
+    # The public fallback shows missing_info only (R92): what stands in the way of a conclusion must be there too.
+    missing = [*not_run, *(topics_not_seen(question, tools, taken) if journal.cut_short else ())]
+    return _without_conclusion(question, tools, taken, missing, unverified)
 
 
 def _concluding_runbook(taken: Sequence[Taken]) -> Runbook | None:
@@ -79,8 +79,8 @@ def _with_conclusion(
             analyses.append(_analysis(number, AnalysisKind.NEGATIVE_OBSERVATION, statement, exchange.tool_call_id))
         elif exchange.found and not check.expect_match:
             unverified.append(words["not_ruled_out"].format(what=_plain(check.rules_out or check.target)))
-        else:
-            unverified.append(words["not_run"].format(what=f"{check.target} {exchange.error_code}".strip()))
+        elif exchange.found or exchange.empty:
+            unverified.append(words["missed"].format(title=title, what=check.target))
     statement = _conclusion(_plain(concluding.concludes), title, seen, words)
     return DiagnosisDraft(
         conclusion=Conclusion(statement=statement, supporting_analysis_ids=support),
@@ -90,7 +90,7 @@ def _with_conclusion(
 
 
 def _without_conclusion(
-    question: Question, tools: BoundTools, taken: Sequence[Taken], unverified: list[str]
+    question: Question, tools: BoundTools, taken: Sequence[Taken], not_done: Sequence[str], unverified: list[str]
 ) -> DiagnosisDraft:
     words = PHRASES[question.language]
     missing: list[str] = []
@@ -101,6 +101,7 @@ def _without_conclusion(
     else:
         # The public fallback shows missing_info only, and the reader must learn that no model judged this (R92).
         missing.append(words["unaided"])
+        missing.extend(not_done)
         unverified.append(words["no_check"])
     for item in taken:
         if item.step.check and item.step.runbook and item.step.check.expect_match and item.exchange.empty:

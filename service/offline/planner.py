@@ -10,9 +10,10 @@ from typing import Any
 from langchain_core.messages import BaseMessage
 
 from service.offline.bound_tools import read_tools
-from service.offline.drafting import Taken, draft
+from service.offline.drafting import draft
 from service.offline.reading import gained
-from service.offline.strategy import Step, strategy
+from service.offline.strategy import Journal, Step, strategy
+from service.offline.taken import Taken
 from service.offline.terms import Question, read_question
 from service.offline.transcript import Exchange, pending_call, read_transcript
 
@@ -45,11 +46,13 @@ def plan(messages: Sequence[BaseMessage], tools: Sequence[Mapping[str, Any]]) ->
     question = read_question(transcript.question, transcript.system)
     bound = read_tools(tools)
     stopped = any(exchange.stop_required for exchange in transcript.exchanges)
-    step, taken = _replay(question, strategy(question, bound), transcript.exchanges)
+    journal = Journal()
+    step, taken = _replay(question, strategy(question, bound, journal), transcript.exchanges)
     if not question.terms and not question.kinds:
         step = None
     if stopped or step is None or transcript.calls_made >= MAX_STEPS + transcript.calls_before:
-        result = draft(question, bound, taken, stopped=stopped and step is not None)
+        journal.cut_short = journal.cut_short or step is not None
+        result = draft(question, bound, taken, journal, stopped=stopped and step is not None)
         return FinalText(json.dumps(result.model_dump(mode="json"), ensure_ascii=False))
     args: dict[str, Any] = {}
     verdict = _verdict(question, transcript.exchanges, taken)

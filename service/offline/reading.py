@@ -161,13 +161,17 @@ def gained(exchange: Exchange, check: Check | None, earlier: Sequence[Exchange],
     if check is not None:
         return check_matched(check, exchange)
     if documents(exchange):
-        return bool(read_runbooks(exchange)) or _names_a_name(exchange, question)
+        return _lists_checks(exchange) or _names_a_name(exchange, question)
     if rows(exchange):
         known = [row for other in earlier for row in rows(other)]
         return any(row not in known for row in rows(exchange))
     seen = [line.skeleton for other in earlier for line in read_lines(other, question)]
     fresh = (line for line in read_lines(exchange, question) if not any(similar(line.skeleton, old) for old in seen))
     return any(line.score >= NOTEWORTHY or line.shared for line in fresh)
+
+
+def _lists_checks(exchange: Exchange) -> bool:
+    return any(not check.fault for book in read_runbooks(exchange) for check in book.checks)
 
 
 def _names_a_name(exchange: Exchange, question: Question) -> bool:

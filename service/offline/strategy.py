@@ -7,7 +7,7 @@ transcript for every turn, so it holds no state between turns.
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
@@ -48,42 +48,58 @@ class Step:
     runbook: Runbook | None = None
 
 
+@dataclass(slots=True)
+class Journal:
+    """What a script did not do: checks it could not even ask for, and whether its own bounds ended the probe.
+
+    Filled while the script runs, made anew for every replay.
+    """
+
+    not_asked: list[tuple[Runbook, Check]] = field(default_factory=list)
+    cut_short: bool = False
+
+
 Script = Generator[Step, Exchange, None]
 
 
-def strategy(question: Question, tools: BoundTools) -> Script:
+def strategy(question: Question, tools: BoundTools, journal: Journal) -> Script:
     """Search, follow up to three runbooks until one concludes, else probe."""
     found: Exchange | None = None
     if tools.search and question.text.strip():
         found = yield Step(Purpose.SEARCH, tools.search, {"query": question.text.strip()[:500], "top_k": 3})
     for runbook in (read_runbooks(found) if found else ())[:MAX_RUNBOOKS]:
-        if (yield from follow(runbook, tools)):
+        if (yield from follow(runbook, tools, journal)):
             return
-    yield from probe(question, tools, found)
+    yield from probe(question, tools, found, journal)
 
 
-def follow(runbook: Runbook, tools: BoundTools) -> Generator[Step, Exchange, bool]:
+def follow(runbook: Runbook, tools: BoundTools, journal: Journal) -> Generator[Step, Exchange, bool]:
     """Run a runbook's checks in order; True when a concluding check matched with all evidence before it.
 
     Checks that are expected to match form a group that ends with the one that concludes. After a miss the rest of the
-    group is skipped. Checks that are expected to find nothing run while their group holds.
+    group is skipped. Checks that are expected to find nothing run while their group holds. A check of a group that
+    could not be run, of either kind, leaves the group without a conclusion.
     """
     holds, concluded = True, False
+    within = True
     for check in runbook.checks:
         tool = tools.database if check.kind == "mysql" else tools.logs
+        exchange: Exchange | None = None
+        if check.fault or not tool:
+            journal.not_asked.append((runbook, check))
+        elif holds or (concluded and not check.expect_match):
+            exchange = yield Step(Purpose.CHECK, tool, check.request(tools.max_lookback), check, runbook)
         if check.expect_match:
-            matched = False
-            if holds and tool:
-                exchange = yield Step(Purpose.CHECK, tool, check.request(tools.max_lookback), check, runbook)
-                matched = check_matched(check, exchange)
+            matched = exchange is not None and check_matched(check, exchange)
             concluded = concluded or (matched and bool(check.concludes))
-            holds = matched or bool(check.concludes)
-        elif tool and (holds or concluded):
-            yield Step(Purpose.CHECK, tool, check.request(tools.max_lookback), check, runbook)
+            holds = (holds and matched) or bool(check.concludes)
+            within = not check.concludes
+        elif within and (exchange is None or not (exchange.found or exchange.empty)):
+            holds = False
     return concluded
 
 
-def probe(question: Question, tools: BoundTools, found: Exchange | None) -> Script:
+def probe(question: Question, tools: BoundTools, found: Exchange | None, journal: Journal) -> Script:
     """The generic probe: topics by their overlap with the question, each from broad to narrow."""
     if not tools.logs:
         return
@@ -106,6 +122,8 @@ def probe(question: Question, tools: BoundTools, found: Exchange | None) -> Scri
         silent += [topic] if empty and score >= RELATED else []
         seen.extend(lines)
         probes += used
+    else:
+        journal.cut_short = True
     for topic in silent[:1] if not any(line.score >= STRONG for line in seen) else []:
         yield _look(tools, topic, "")
 

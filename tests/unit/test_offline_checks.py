@@ -1,9 +1,10 @@
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.offline.checks import MAX_CHECKS, parse_checks
+from service.offline.checks import MAX_CHECKS, MAX_CONCLUDES, parse_checks
 
 DOCUMENT = """# Checkout
 
@@ -43,12 +44,46 @@ def test_requests_have_the_tools_fields_and_bounds() -> None:
     assert sql.request(60) == {"datasource": "shop", "sql": sql.query, "params": []}
 
 
-def test_a_block_without_target_or_sql_is_no_check() -> None:
-    assert parse_checks("```logs\nquery: x\n```\n```mysql\ndatasource: d\n```\n") == ()
+@pytest.mark.parametrize(
+    ("block", "fault", "detail"),
+    [
+        ("logs\nquery: x", "missing_key", "topic"),
+        ("mysql\nSELECT 1", "missing_key", "datasource"),
+        ("mysql\ndatasource: d", "missing_key", "SQL"),
+        ("logs\ntopic: t\nlookbak: 60", "unknown_key", "lookbak"),
+        ("logs\ntopic: t\ndatasource: d", "unknown_key", "datasource"),
+        ("mysql\ndatasource: d\nconcluds: x\nSELECT 1", "unknown_key", "concluds"),
+        (f"logs\ntopic: t\n{'k' * 90}: 60", "unknown_key", "k" * 40),
+        ("logs\ntopic: t\ntopic: u", "repeated_key", "topic"),
+        ("logs\ntopic: t\nsome words", "no_key", ""),
+        ("logs\ntopic: t\nexpect: nne", "expect", ""),
+        ("logs\ntopic: t\nlookback: ten", "lookback", ""),
+        ("logs\ntopic: t\nlookback: 1.5", "lookback", ""),
+        ("logs\ntopic: t\nlookback: -5", "lookback", ""),
+        ("logs\ntopic: t\nlookback:", "lookback", ""),
+        ("logs\ntopic: t\nlookback: 0", "lookback", ""),
+        ("logs\ntopic: t\nlookback: 10081", "lookback", ""),
+        (f"logs\ntopic: t\nlookback: {'9' * 5000}", "lookback", ""),
+        (f"logs\ntopic: t\nconcludes: {'c' * (MAX_CONCLUDES + 1)}", "too_long", "concludes"),
+        (f"logs\ntopic: t\nquery: {'q' * 501}", "too_long", "query"),
+    ],
+)
+def test_a_malformed_block_is_a_check_with_a_fault(block: str, fault: str, detail: str) -> None:
+    (check,) = parse_checks(f"```{block}\n```")
+    assert (check.fault, check.detail) == (fault, detail)
 
 
-def test_a_missing_or_odd_lookback_falls_back_to_an_hour() -> None:
-    (check,) = parse_checks("```logs\ntopic: t\nlookback: ten\n```")
+@pytest.mark.parametrize("lookback", ["1", "10080"])
+def test_values_at_their_bounds_are_sound(lookback: str) -> None:
+    text = f"```logs\ntopic: t\nlookback: {lookback}\nquery: {'q' * 500}\nconcludes: {'c' * MAX_CONCLUDES}\n```"
+    (check,) = parse_checks(text)
+    assert check.fault == ""
+    assert check.request(10080)["lookback_minutes"] == int(lookback)
+
+
+def test_without_a_lookback_it_is_an_hour() -> None:
+    (check,) = parse_checks("```logs\ntopic: t\n```")
+    assert check.fault == ""
     assert check.request(10080)["lookback_minutes"] == 60
 
 
@@ -61,4 +96,4 @@ def test_chinese_colons_and_an_open_fence_are_tolerated() -> None:
 def test_any_text_parses_to_a_bounded_number_of_checks(text: str) -> None:
     checks = parse_checks(text)
     assert len(checks) <= MAX_CHECKS
-    assert all(check.target for check in checks)
+    assert all(check.target or check.fault for check in checks)
