@@ -49,11 +49,10 @@ format: $(DEV) ## Format the code
 proofs: $(DEV) ## Run the longer proofs
 	$(BIN)/python -m pytest -m slow $(PYTEST_ARGS)
 
-bench: $(DEV) ## Measure the loop, its checkpoints and log search
+bench: $(DEV) ## Measure the loop, its checkpoints, log search and knowledge search
 	$(BIN)/python -m tests.bench.loop_cost
 	$(BIN)/python -m tests.bench.checkpoint_growth
 	$(BIN)/python -m tests.bench.log_search
-bench: $(DEV) ## Measure the cost of the loop, of its checkpoints and of a knowledge search
 	$(BIN)/python -m tests.bench.knowledge_cost
 
 studio: $(SERVER) ## Serve the graph for LangGraph Studio on this machine
