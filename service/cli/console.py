@@ -114,6 +114,10 @@ def moment(seconds: float | None) -> str | None:
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
+STOPS = (signal.SIGTERM, signal.SIGHUP)
+"""What stops a command besides Ctrl-C: the end of a service, of a terminal."""
+
+
 def run_async(main: Callable[[], Coroutine[Any, Any, T]]) -> T:
     """Run a command's coroutine; Ctrl-C, a stop of the service or a closed terminal cancel it: KeyboardInterrupt."""
     import asyncio
@@ -121,7 +125,8 @@ def run_async(main: Callable[[], Coroutine[Any, Any, T]]) -> T:
     async def stoppable() -> T:
         task = asyncio.current_task()
         assert task is not None
-        for each in (signal.SIGTERM, signal.SIGHUP):
+        # Whoever started the command with a signal ignored (nohup) means it.
+        for each in (each for each in STOPS if signal.getsignal(each) is not signal.SIG_IGN):
             asyncio.get_running_loop().add_signal_handler(each, task.cancel)
         return await main()
 

@@ -38,8 +38,15 @@ def start(variables: dict[str, str], *arguments: str, **options: Any) -> subproc
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         stdin=subprocess.DEVNULL,
+        preexec_fn=_as_from_a_terminal,
         **options,
     )
+
+
+def _as_from_a_terminal() -> None:
+    # A test run in the background inherits ignored signals; a person's shell does not.
+    for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(each, signal.SIG_DFL)
 
 
 def finish(process: subprocess.Popen[bytes]) -> tuple[int, str, str]:
@@ -107,6 +114,18 @@ def test_usage_errors_leave_stdout_alone(variables: dict[str, str]) -> None:
     status, out, err = finish(start(variables, "diagnose", "why?", "--at", "noon"))
     assert (status, out) == (2, "")
     assert err.startswith("superbiz: at: must be")
+
+
+def test_a_hangup_that_was_ignored_from_outside_stays_ignored(variables: dict[str, str]) -> None:
+    command = ["nohup", sys.executable, "-W", "error", "-m", "service", "diagnose", "why?"]
+    process = subprocess.Popen(
+        command, env=variables, stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL
+    )
+    assert process.stdout is not None
+    process.stdout.readline()
+    process.send_signal(signal.SIGHUP)
+    status, _, _ = finish(process)
+    assert status == 0
 
 
 @pytest.mark.parametrize("stop", [signal.SIGTERM, signal.SIGHUP])
