@@ -22,9 +22,9 @@ from nodes.events import event
 from nodes.forking import Fork, check_forkable, copy_run, forked_settings, merged
 from nodes.lease import lease_kept
 from nodes.node_run import NodeResult, NodeRun, RecordingClock
-from nodes.ports import ArchiveEntry, JournalBatch, Resources, RunEnd, RunRecord
-from nodes.usage import end_fields, usage_of
-from release.contract import ReleaseOutcome
+from nodes.ports import ArchiveEntry, JournalBatch, Resources, RunRecord
+from nodes.run_end import end_without_result
+from nodes.usage import usage_of
 from tools.catalog import parse_time
 
 logger = logging.getLogger("superbiz.harness")
@@ -91,19 +91,16 @@ class DiagnosisHarnessCore:
 
     async def mark_interrupted(self, run_id: str, usage: dict[str, Any] | None = None) -> None:
         """Write the end of a Run whose execution the host cancelled (R94), with what it had spent by then, if known."""
-        end = RunEnd(
-            release_outcome=ReleaseOutcome.NONE,
-            ended_at=self._resources.clock.now(),
-            error_code="CANCELLED",
-            total_token_count=usage["total_tokens"] if usage else 0,
-            usage=usage or {},
+        resources = self._resources
+        await end_without_result(
+            resources.runs,
+            resources.journal,
+            run_id,
+            RunState.CANCELLED,
+            "CANCELLED",
+            resources.clock.now(),
+            usage=usage,
         )
-        live = frozenset({RunState.CREATED, RunState.RUNNING, RunState.CANCEL_REQUESTED})
-        if await self._resources.runs.transition(run_id, live, RunState.CANCELLED, end):
-            totals = end_fields(usage) if usage else {}
-            ended = event(TraceEventType.RUN_ENDED, internal_state=RunState.CANCELLED.value, **totals)
-            batch = JournalBatch(run_id=run_id, key="end:cancelled", at=end.ended_at, events=[ended])
-            await self._resources.journal.write(batch)
 
     def _settings(self, run: NodeRun, now: float) -> RunSettings:
         context = run.context

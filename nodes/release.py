@@ -13,7 +13,7 @@ from nodes.contract import CollectionEnd, EndCause
 from nodes.events import event
 from nodes.evidence import guarded_evidence
 from nodes.guarding import load_draft, load_guard
-from nodes.node_run import NodeResult, NodeRun
+from nodes.node_run import ACTIVE, NodeResult, NodeRun
 from nodes.ports import ArchiveEntry, RunEnd, RunRecord
 from nodes.usage import end_fields, usage_of
 from release.contract import (
@@ -28,8 +28,6 @@ from release.contract import (
 from release.decision import DiagnosisAgentExecution, DiagnosisReleaseUseCase, ReleaseDecision, ReleaseInput
 from release.evidence_guard import check_references
 from tools.canonical.store import CanonicalStoreUnavailable
-
-LIVE = frozenset({RunState.CREATED, RunState.RUNNING})
 
 
 async def release(state: DiagnosisState, run: NodeRun) -> NodeResult:
@@ -56,7 +54,7 @@ async def _end(
     run: NodeRun, decision: ReleaseDecision, execution: DiagnosisAgentExecution, usage: dict[str, Any]
 ) -> ReleaseDecision:
     ended_at, runs, run_id = run.clock.now(), run.resources.runs, run.run.run_id
-    if await runs.transition(run_id, LIVE, decision.internal_end, _run_end(decision, execution, usage, ended_at)):
+    if await runs.transition(run_id, ACTIVE, decision.internal_end, _run_end(decision, execution, usage, ended_at)):
         return decision
     decision = _cancelled()
     still = frozenset({RunState.CANCEL_REQUESTED})

@@ -16,15 +16,15 @@ from typing import Any
 from langchain_core.runnables import RunnableConfig
 
 from graph.context import DiagnosisContext
-from graph.contract import RunState, TraceEventType
+from graph.contract import RunState
 from graph.diagnosis import recursion_limit
 from graph.state import DiagnosisInput
 from nodes.contract import CollectionEnd, EndCause
-from nodes.events import event
 from nodes.harness import DiagnosisHarnessCore
-from nodes.ports import JournalBatch, RunEnd, RunRecord
+from nodes.ports import RunRecord
+from nodes.run_end import end_without_result
 from nodes.start_run import checked_question
-from nodes.usage import end_fields, usage_of
+from nodes.usage import usage_of
 from release.contract import ReleaseOutcome
 from service.app import App
 from service.contract import DiagnosisReport, StepView
@@ -37,7 +37,6 @@ RUN_TIMED_OUT = "RUN_TIMED_OUT"
 GRACE_SECONDS = 20.0
 """Beyond the run timeout, which the graph checks at each node's entry: the longest tool may still be in flight."""
 CANCEL_AGAIN_SECONDS = 2.0
-LIVE = frozenset({RunState.CREATED, RunState.RUNNING, RunState.CANCEL_REQUESTED})
 
 
 OnStep = Callable[[StepView], None]
@@ -214,15 +213,9 @@ class Execution:
 
     async def _write_end(self, state: RunState, code: str) -> None:
         assert self._run_id is not None
-        now = self._app.resources.clock.now()
+        app, now = self._app, self._app.resources.clock.now()
         usage = await self._usage()
-        spent = {"total_token_count": usage["total_tokens"], "usage": usage} if usage else {}
-        end = RunEnd(release_outcome=ReleaseOutcome.NONE, ended_at=now, error_code=code, **spent)
-        if await self._app.runs.transition(self._run_id, LIVE, state, end):
-            totals = end_fields(usage) if usage else {}
-            ended = event(TraceEventType.RUN_ENDED, internal_state=state.value, **totals)
-            key = f"end:{code.lower()}"
-            await self._app.journal.write(JournalBatch(run_id=self._run_id, key=key, at=now, events=[ended]))
+        await end_without_result(app.runs, app.journal, self._run_id, state, code, now, usage=usage)
 
     async def _usage(self) -> dict[str, Any]:
         """What the last checkpoint says was spent; empty when it cannot be read (R108, R116)."""

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import logging
 
-from graph.contract import RunState, TraceEventType
-from nodes.events import event
-from nodes.ports import Clock, JournalBatch, RunEnd, RunRecord
-from release.contract import ReleaseOutcome
+from graph.contract import RunState
+from nodes.node_run import ACTIVE
+from nodes.ports import Clock, RunRecord
+from nodes.run_end import end_without_result
 from service.store.journal import SqlJournal
 from service.store.runs import SqlRunStore
 
 INTERRUPTED = "INTERRUPTED"
 """Error code of a Run whose process went away."""
 
-LIVE = frozenset({RunState.CREATED, RunState.RUNNING})
 logger = logging.getLogger("superbiz.service")
 
 
@@ -33,9 +32,6 @@ async def tidy(runs: SqlRunStore, journal: SqlJournal, clock: Clock, run_timeout
 async def _end(run: RunRecord, runs: SqlRunStore, journal: SqlJournal, now: float) -> None:
     cancelled = run.internal_state is RunState.CANCEL_REQUESTED
     state = RunState.CANCELLED if cancelled else RunState.FAILED
-    expected = frozenset({RunState.CANCEL_REQUESTED}) if cancelled else LIVE
+    expected = frozenset({RunState.CANCEL_REQUESTED}) if cancelled else ACTIVE
     code = "CANCELLED" if cancelled else INTERRUPTED
-    end = RunEnd(release_outcome=ReleaseOutcome.NONE, ended_at=now, error_code=code)
-    if await runs.transition(run.run_id, expected, state, end):
-        ended = event(TraceEventType.RUN_ENDED, internal_state=state.value)
-        await journal.write(JournalBatch(run_id=run.run_id, key="end:swept", at=now, events=[ended]))
+    await end_without_result(runs, journal, run.run_id, state, code, now, expected=expected)

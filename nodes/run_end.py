@@ -1,0 +1,41 @@
+"""The end of a Run that publishes nothing, written once by compare-and-set together with its last event (R8, R94, R108)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from graph.contract import RunState, TraceEventType
+from nodes.events import event
+from nodes.ports import Journal, JournalBatch, RunEnd, RunStore
+from nodes.usage import end_fields
+from release.contract import ReleaseOutcome
+
+LIVE = frozenset({RunState.CREATED, RunState.RUNNING, RunState.CANCEL_REQUESTED})
+
+
+async def end_without_result(
+    runs: RunStore,
+    journal: Journal,
+    run_id: str,
+    state: RunState,
+    code: str,
+    at: float,
+    *,
+    usage: dict[str, Any] | None = None,
+    expected: frozenset[RunState] = LIVE,
+) -> None:
+    """Move the Run from one of `expected` to `state` at `at` (epoch seconds); nothing happens when another end won.
+
+    `usage` is what it had spent by then; None or empty where that is not known.
+    """
+    totals = end_fields(usage) if usage else {}
+    end = RunEnd(
+        release_outcome=ReleaseOutcome.NONE,
+        ended_at=at,
+        error_code=code,
+        total_token_count=usage["total_tokens"] if usage else 0,
+        usage=usage or {},
+    )
+    if await runs.transition(run_id, expected, state, end):
+        ended = event(TraceEventType.RUN_ENDED, internal_state=state.value, **totals)
+        await journal.write(JournalBatch(run_id=run_id, key=f"end:{code.lower()}", at=at, events=[ended]))
