@@ -31,6 +31,7 @@ from service.store.engine import BUSY_TIMEOUT_SECONDS, open_database
 from service.store.ids import Uuid4Source
 from service.store.journal import SqlJournal
 from service.store.runs import SqlRunStore
+from service.tracing import start_tracing
 from tools.canonical.store import CanonicalStore
 from tools.catalog import Catalog, load_catalog
 from tools.evidence_tool import EvidenceTool
@@ -84,6 +85,7 @@ def build_parts(settings: Settings, *, catalog: Catalog | None = None, env: Mapp
 
     Refuses to start without the secrets that the configuration needs (R127).
     """
+    start_tracing(settings.trace_fields)
     catalog = catalog or load_catalog(settings.catalog)
     require_secrets(settings, catalog, env)
     models = ConfiguredModels(settings, env, OfflineClient())

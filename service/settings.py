@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, SecretStr, StringConstraints, ValidationError, field_validator, model_validator
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from graph.budget import BudgetLimits
 from graph.context import DiagnosisContext
 from service.models.recorded import PREFIX as RECORDED_PREFIX
 from service.store.engine import DatabaseUrlError, database_url, sqlite_url
+from service.trace_privacy import FIELDS
 from tools.canonical.redis_url import parse_redis_url
 from tools.catalog import Catalog
 
@@ -101,6 +102,19 @@ class Settings(BaseSettings):
     archive_days: float = Field(
         default=30.0, gt=0, le=3650, description="How long evidence, export and forks of a run can be read (R67)."
     )
+
+    trace_fields: Annotated[tuple[str, ...], NoDecode] = Field(
+        default=(),
+        description="What may leave in a LangSmith trace beside names, times and counts; comma-separated, see below.",
+    )
+
+    @field_validator("trace_fields", mode="before")
+    @classmethod
+    def _known_trace_fields(cls, value: Any) -> Any:
+        names = tuple(filter(None, map(str.strip, value.split(",")))) if isinstance(value, str) else tuple(value)
+        if not set(names) <= set(FIELDS):
+            raise ValueError(f"allowed, separated by commas: {', '.join(FIELDS)}")
+        return names
 
     @field_validator("catalog", "home")
     @classmethod
