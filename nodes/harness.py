@@ -162,6 +162,7 @@ def as_graph_node(name: str, node: Node, resources: Resources, *, starts_run: bo
         except asyncio.CancelledError:
             await _interrupted(core, run, state, result)
             raise
+        runtime.stream_writer({"node": name, "step": result.step})
         return {**merged(fork.update if fork else {}, result.update), "step": result.step, "position": position}
 
     run_node.__name__ = name
