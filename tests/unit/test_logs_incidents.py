@@ -70,7 +70,9 @@ FLOODED = sorted({(incident, topic) for incident, topic, _ in CASES if topic != 
 
 
 @pytest.mark.parametrize(("incident", "topic"), FLOODED)
-async def test_r55_key_fact_survives_projection_of_ten_thousand_lines(tmp_path: Path, incident: str, topic: str) -> None:
+async def test_r55_key_fact_survives_projection_of_ten_thousand_lines(
+    tmp_path: Path, incident: str, topic: str
+) -> None:
     source = load_catalog(data_dir() / "incidents" / incident / "superbiz.toml")
     entry = next(item for item in source.topics if item.name == topic)
     (tmp_path / "logs").mkdir()
