@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -45,6 +46,11 @@ class TraceEndpoint:
 
     def by_name(self, name: str) -> list[dict[str, Any]]:
         return [run for run in self.runs.values() if run.get("name") == name]
+
+    def wait_for_the_end_of(self, name: str, seconds: float = 20) -> None:
+        until = time.monotonic() + seconds
+        while time.monotonic() < until and not any("end_time" in run for run in self.by_name(name)):
+            time.sleep(0.1)
 
     def keep(self, headers: Any, body: bytes) -> None:
         self.encodings.append(headers.get("content-encoding", ""))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import time
 from pathlib import Path
 
 import pytest
@@ -28,6 +27,7 @@ async def test_r104_on_the_server_content_stays(tmp_path: Path) -> None:
             "SUPERBIZ_LANGUAGE": "en",
             "SUPERBIZ_MODEL": write_answers(tmp_path / "answers.json", script),
             "LANGSMITH_TRACING": "true",
+            "LANGCHAIN_TRACING_V2": "true",
             "LANGSMITH_ENDPOINT": endpoint.url,
             "LANGSMITH_API_KEY": "key-of-the-endpoint",
         }
@@ -43,9 +43,7 @@ async def test_r104_on_the_server_content_stays(tmp_path: Path) -> None:
                 )
                 assert isinstance(state, dict)
                 assert state["outcome"]["release_outcome"] == "CONCLUSION"
-            until = time.monotonic() + 20
-            while time.monotonic() < until and not any("end_time" in run for run in endpoint.by_name("diagnosis")):
-                time.sleep(0.1)
+                endpoint.wait_for_the_end_of("diagnosis")
     (root,) = endpoint.by_name("diagnosis")
     assert root["end_time"] > root["start_time"]
     assert root["extra"]["metadata"]["thread_id"] == thread["thread_id"]
