@@ -8,6 +8,7 @@ from graph.budget import RunBudget
 from graph.contract import TraceEventType
 from graph.state import DiagnosisState, fresh_run_update
 from graph.tracker import DiagnosisProgressTracker
+from nodes.archive import harness_entry
 from nodes.events import event
 from nodes.harness import DiagnosisHarnessCore
 from nodes.node_run import NodeResult, NodeRun
@@ -40,7 +41,8 @@ async def start_run(state: DiagnosisState, run: NodeRun) -> NodeResult:
     query = checked_question(state.get("query"))
     context = run.context
     # Before anything is stored: a model that does not exist refuses the question, and no Run is left behind.
-    model = run.resources.models.client(context.model).name
+    client = run.resources.models.client(context.model)
+    model = client.name
     settings = await DiagnosisHarnessCore(run.resources).start_run(run, query, state.get("session_id"))
     tracker = DiagnosisProgressTracker(
         no_gain_threshold=context.no_gain_threshold,
@@ -63,6 +65,7 @@ async def start_run(state: DiagnosisState, run: NodeRun) -> NodeResult:
         archive=[
             ArchiveEntry("question", "question", {"query": query, "session_id": state.get("session_id")}),
             ArchiveEntry("settings", "context", {**context.model_dump(mode="json"), "model_name": model}),
+            harness_entry(run.resources, client),
             *run.resources.start_archive,
         ],
     )

@@ -30,6 +30,7 @@ from service.store.clock import SystemClock
 from service.store.engine import BUSY_TIMEOUT_SECONDS, open_database
 from service.store.ids import Uuid4Source
 from service.store.journal import SqlJournal
+from service.store.migrations.upgrade import DatabaseTooNew
 from service.store.runs import SqlRunStore
 from tools.canonical.store import CanonicalStore
 from tools.catalog import Catalog, load_catalog
@@ -176,7 +177,14 @@ def catalog_view(catalog: Catalog) -> dict[str, Any]:
         "now": catalog.now,
         "topics": [{"name": each.name, "description": each.description} for each in catalog.topics],
         "datasources": [
-            {"name": each.name, "description": each.description, "tables": each.tables} for each in catalog.datasources
+            {
+                "name": each.name,
+                "description": each.description,
+                "kind": "sqlite" if each.path is not None else "server",
+                "timezone": each.timezone,
+                "tables": each.tables,
+            }
+            for each in catalog.datasources
         ],
         "knowledge": [{"name": each.name, "description": each.description} for each in catalog.knowledge],
     }
@@ -207,6 +215,8 @@ async def _open_engine(settings: Settings) -> AsyncEngine:
     await asyncio.to_thread(prepare_home, settings.home)
     try:
         return await open_database(settings.resolved_database_url())
+    except DatabaseTooNew as error:
+        raise StorageError(str(error)) from None
     except Exception as error:
         raise StorageError(f"SUPERBIZ_DATABASE_URL: the database cannot be opened ({type(error).__name__})") from None
 
