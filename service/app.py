@@ -6,7 +6,7 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,7 @@ from service.store.ids import Uuid4Source
 from service.store.journal import SqlJournal
 from service.store.migrations.upgrade import DatabaseTooNew
 from service.store.runs import SqlRunStore
+from service.store.serving import SqlServing
 from tools.canonical.store import CanonicalStore
 from tools.catalog import Catalog, load_catalog
 from tools.evidence_tool import EvidenceTool
@@ -66,6 +67,7 @@ class App:
     resources: Resources
     runs: SqlRunStore
     journal: SqlJournal
+    serving: SqlServing
     graph: DiagnosisGraph
     checkpointer: BaseCheckpointSaver[Any] | None
 
@@ -109,7 +111,7 @@ async def open_app(
         async with open_runs(parts) as app, _checkpoints(settings.home) as saver:
             await tidy(app.runs, app.journal, app.resources.clock, settings.run_timeout_seconds)
             graph = build_diagnosis_graph(app.resources, saver)
-            yield App(parts, app.resources, app.runs, app.journal, graph, saver)
+            yield replace(app, graph=graph, checkpointer=saver)
     finally:
         await parts.close()
 
@@ -147,7 +149,7 @@ def assemble(
         default_context=settings.context(),
         start_archive=parts.start_archive,
     )
-    return App(parts, resources, runs, journal, build_diagnosis_graph(resources), None)
+    return App(parts, resources, runs, journal, SqlServing(engine), build_diagnosis_graph(resources), None)
 
 
 def start_archive(catalog: Catalog, tools: Mapping[str, EvidenceTool]) -> tuple[ArchiveEntry, ...]:

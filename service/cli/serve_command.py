@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Annotated
 
 import typer
@@ -38,5 +39,11 @@ def serve(
     except AddressInUse as error:
         raise CliError(str(error)) from None
     with listener:
-        asyncio.run(serve_forever(settings, tokens, listener, lambda address: say(f"listening on {address}")))
+        asyncio.run(serve_forever(settings, tokens, listener, _tell))
     return ExitCode.OK
+
+
+def _tell(address: str) -> None:
+    say(f"listening on {address}")
+    # Whoever started the service through a pipe waits for this line.
+    sys.stdout.flush()
