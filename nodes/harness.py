@@ -15,8 +15,7 @@ from langgraph.runtime import Runtime
 from langgraph.types import Overwrite
 
 from graph.context import DiagnosisContext
-from graph.contract import RunState, TraceEventType
-from graph.state import DiagnosisState
+from graph.contract import Intent, RunState, TraceEventType
 from nodes.contract import RunSettings
 from nodes.events import event
 from nodes.forking import Fork, check_forkable, copy_run, forked_settings, merged
@@ -34,13 +33,14 @@ TERMINAL = frozenset(
 )
 ENDED_BY_RELEASE = frozenset({RunState.SUCCESS, RunState.FAILED, RunState.BUDGET_EXHAUSTED})
 
-Node = Callable[[DiagnosisState, NodeRun], Awaitable[NodeResult]]
+Node = Callable[[Any, NodeRun], Awaitable[NodeResult]]
+"""A node: of the state of its own graph and what it works with, it makes an update."""
 
 
 class GraphNode(Protocol):
     """A node as LangGraph calls it."""
 
-    def __call__(self, state: DiagnosisState, *, runtime: Runtime[DiagnosisContext]) -> Awaitable[dict[str, Any]]:
+    def __call__(self, state: Any, *, runtime: Runtime[DiagnosisContext]) -> Awaitable[dict[str, Any]]:
         """Return the update of the state."""
 
 
@@ -55,9 +55,15 @@ class DiagnosisHarnessCore:
         self._resources = resources
 
     async def start_run(
-        self, run: NodeRun, query: str, session_id: str | None, *, forked_from: RunSettings | None = None
+        self,
+        run: NodeRun,
+        query: str,
+        session_id: str | None,
+        *,
+        forked_from: RunSettings | None = None,
+        intent: Intent = Intent.DIAGNOSIS,
     ) -> RunSettings:
-        """Create a Run in state RUNNING, owned by this execution (R1, R3)."""
+        """Create a Run in state RUNNING, owned by this execution (R1, R3); until it is routed its intent is the default."""
         resources = self._resources
         now = run.clock.now()
         settings = self._settings(run, now) if forked_from is None else forked_settings(forked_from, run.new_id(), now)
@@ -70,11 +76,12 @@ class DiagnosisHarnessCore:
             execution_id=run.execution_id,
             lease_until=now + resources.lease_seconds,
             forked_from=settings.forked_from,
+            intent=intent,
         )
         await resources.runs.create(record)
         return settings
 
-    async def enter(self, run: NodeRun, state: DiagnosisState, node: str) -> tuple[NodeRun, Fork | None]:
+    async def enter(self, run: NodeRun, state: Mapping[str, Any], node: str) -> tuple[NodeRun, Fork | None]:
         """Check who enters which Run (R3): go on, take over, or fork a finished Run into a new one.
 
         Returns the NodeRun to work with and what a fork writes. Raises RunTakenElsewhere.
@@ -134,10 +141,11 @@ class DiagnosisHarnessCore:
         ):
             raise RunTakenElsewhere(record.run_id)
 
-    async def _fork(self, run: NodeRun, state: DiagnosisState, node: str) -> tuple[NodeRun, Fork]:
+    async def _fork(self, run: NodeRun, state: Mapping[str, Any], node: str) -> tuple[NodeRun, Fork]:
         check_forkable(state)
         old = run.run
-        settings = await self.start_run(run, state["query"], state.get("session_id"), forked_from=old)
+        intent = Intent(state.get("intent") or Intent.DIAGNOSIS)
+        settings = await self.start_run(run, state["query"], state.get("session_id"), forked_from=old, intent=intent)
         fork = await copy_run(self._resources, old.run_id, settings, state, node)
         record = await self._resources.runs.get(settings.run_id)
         return replace(run, settings=settings, record=record), fork
@@ -147,7 +155,7 @@ def as_graph_node(name: str, node: Node, resources: Resources, *, starts_run: bo
     """Wrap a node: guard its entry, call it, write down its events, and return the update with `step` and `position`."""
     core = DiagnosisHarnessCore(resources)
 
-    async def run_node(state: DiagnosisState, *, runtime: Runtime[DiagnosisContext]) -> dict[str, Any]:
+    async def run_node(state: Any, *, runtime: Runtime[DiagnosisContext]) -> dict[str, Any]:
         run = _node_run(state, runtime, resources, starts_run)
         fork: Fork | None = None
         if not starts_run:
@@ -169,13 +177,13 @@ def as_graph_node(name: str, node: Node, resources: Resources, *, starts_run: bo
     return run_node
 
 
-def _position(state: DiagnosisState, result: NodeResult, starts_run: bool) -> dict[str, int]:
+def _position(state: Mapping[str, Any], result: NodeResult, starts_run: bool) -> dict[str, int]:
     before = {"turn": 0, "step": 0} if starts_run else state["position"]
     return {**before, "step": before["step"] + 1, **result.position}
 
 
 async def _interrupted(
-    core: DiagnosisHarnessCore, run: NodeRun, state: DiagnosisState, result: NodeResult | None
+    core: DiagnosisHarnessCore, run: NodeRun, state: Mapping[str, Any], result: NodeResult | None
 ) -> None:
     """Mark the end of a Run in flight; what its last node spent counts where it is known."""
     state = _applied(state, result.update if result is not None else {})
@@ -187,7 +195,7 @@ async def _interrupted(
 
 
 def _node_run(
-    state: DiagnosisState, runtime: Runtime[DiagnosisContext], resources: Resources, starts_run: bool
+    state: Mapping[str, Any], runtime: Runtime[DiagnosisContext], resources: Resources, starts_run: bool
 ) -> NodeRun:
     info = runtime.execution_info
     return NodeRun(
@@ -201,10 +209,9 @@ def _node_run(
     )
 
 
-def _applied(state: DiagnosisState, update: Mapping[str, Any]) -> DiagnosisState:
+def _applied(state: Mapping[str, Any], update: Mapping[str, Any]) -> dict[str, Any]:
     values = {key: value.value if isinstance(value, Overwrite) else value for key, value in update.items()}
-    merged: Any = {**state, **values}
-    return merged  # type: ignore[no-any-return]
+    return {**state, **values}
 
 
 def _batch(name: str, step_no: int, run: NodeRun, result: NodeResult, fork: Fork | None) -> JournalBatch:
