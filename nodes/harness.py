@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -16,11 +16,13 @@ from langgraph.types import Overwrite
 
 from graph.context import DiagnosisContext
 from graph.contract import Intent, RunState, TraceEventType
+from nodes.archive import fork_entry, harness_entry, interrupted_entry, node_entries
 from nodes.contract import RunSettings
 from nodes.events import event
 from nodes.forking import Fork, check_forkable, copy_run, forked_settings, merged
 from nodes.lease import lease_kept
-from nodes.node_run import NodeResult, NodeRun, RecordingClock
+from nodes.node_run import CURRENT_NODE, NodeResult, NodeRun, RecordingClock
+from nodes.outside import Outside, observed
 from nodes.ports import ArchiveEntry, JournalBatch, Resources, RunRecord
 from nodes.run_end import end_without_result
 from nodes.usage import usage_of
@@ -87,7 +89,7 @@ class DiagnosisHarnessCore:
         Returns the NodeRun to work with and what a fork writes. Raises RunTakenElsewhere.
         """
         settings = run.run
-        record = await self._resources.runs.get(settings.run_id)
+        record = await run.resources.runs.get(settings.run_id)
         run = replace(run, record=record)
         if record is None or self._is_fork(record, run.execution_id, node):
             return await self._fork(run, state, node)
@@ -96,7 +98,9 @@ class DiagnosisHarnessCore:
         await self._hold_lease(run, record)
         return run, None
 
-    async def mark_interrupted(self, run_id: str, usage: dict[str, Any] | None = None) -> None:
+    async def mark_interrupted(
+        self, run_id: str, usage: dict[str, Any] | None = None, archive: Sequence[ArchiveEntry] = ()
+    ) -> None:
         """Write the end of a Run whose execution the host cancelled (R94), with what it had spent by then, if known."""
         resources = self._resources
         await end_without_result(
@@ -107,6 +111,7 @@ class DiagnosisHarnessCore:
             "CANCELLED",
             resources.clock.now(),
             usage=usage,
+            archive=archive,
         )
 
     def _settings(self, run: NodeRun, now: float) -> RunSettings:
@@ -147,6 +152,8 @@ class DiagnosisHarnessCore:
         intent = Intent(state.get("intent") or Intent.DIAGNOSIS)
         settings = await self.start_run(run, state["query"], state.get("session_id"), forked_from=old, intent=intent)
         fork = await copy_run(self._resources, old.run_id, settings, state, node)
+        begins = (harness_entry(self._resources, run.model()), fork_entry(state, node))
+        fork = replace(fork, archive=(*begins, *fork.archive))
         record = await self._resources.runs.get(settings.run_id)
         return replace(run, settings=settings, record=record), fork
 
@@ -156,6 +163,8 @@ def as_graph_node(name: str, node: Node, resources: Resources, *, starts_run: bo
     core = DiagnosisHarnessCore(resources)
 
     async def run_node(state: Any, *, runtime: Runtime[DiagnosisContext]) -> dict[str, Any]:
+        key = _key(name, state, starts_run)
+        CURRENT_NODE.set(key)
         run = _node_run(state, runtime, resources, starts_run)
         fork: Fork | None = None
         if not starts_run:
@@ -166,10 +175,11 @@ def as_graph_node(name: str, node: Node, resources: Resources, *, starts_run: bo
             async with lease_kept(run):
                 result = await node(state, run)
             position = _position(state, result, starts_run)
-            await resources.journal.write(_batch(name, position["step"], run, result, fork))
+            await resources.journal.write(_batch(key, run, result, fork))
         except asyncio.CancelledError:
-            await _interrupted(core, run, state, result)
+            await _interrupted(core, run, state, result, key)
             raise
+        runtime.stream_writer({"node": name, "step": result.step})
         return {**merged(fork.update if fork else {}, result.update), "step": result.step, "position": position}
 
     run_node.__name__ = name
@@ -182,8 +192,12 @@ def _position(state: Mapping[str, Any], result: NodeResult, starts_run: bool) ->
     return {**before, "step": before["step"] + 1, **result.position}
 
 
+def _key(name: str, state: Mapping[str, Any], starts_run: bool) -> str:
+    return f"{1 if starts_run else state['position']['step'] + 1:04d}:{name}"
+
+
 async def _interrupted(
-    core: DiagnosisHarnessCore, run: NodeRun, state: Mapping[str, Any], result: NodeResult | None
+    core: DiagnosisHarnessCore, run: NodeRun, state: Mapping[str, Any], result: NodeResult | None, key: str
 ) -> None:
     """Mark the end of a Run in flight; what its last node spent counts where it is known."""
     state = _applied(state, result.update if result is not None else {})
@@ -191,21 +205,23 @@ async def _interrupted(
         return
     # Past its timeout a Run is not cancelled but timed out: whoever stops it writes that end (R60).
     if run.settings is None or not run.timed_out():
-        await _finish_in_spite_of_cancel(core.mark_interrupted(state["run"]["run_id"], usage_of(state)))
+        archive = [*(result.archive if result else ()), interrupted_entry(key, result)]
+        await _finish_in_spite_of_cancel(core.mark_interrupted(state["run"]["run_id"], usage_of(state), archive))
 
 
 def _node_run(
     state: Mapping[str, Any], runtime: Runtime[DiagnosisContext], resources: Resources, starts_run: bool
 ) -> NodeRun:
-    info = runtime.execution_info
+    info, outside = runtime.execution_info, Outside()
     return NodeRun(
-        resources=resources,
+        resources=observed(resources, outside),
         settings=None if starts_run else RunSettings.model_validate(state["run"]),
         record=None,
         execution_id=info.run_id if info is not None else None,
         # Omitted in-process, the context is None.
         context=runtime.context or resources.default_context,
         clock=RecordingClock(resources.clock),
+        outside=outside,
     )
 
 
@@ -214,20 +230,13 @@ def _applied(state: Mapping[str, Any], update: Mapping[str, Any]) -> dict[str, A
     return {**state, **values}
 
 
-def _batch(name: str, step_no: int, run: NodeRun, result: NodeResult, fork: Fork | None) -> JournalBatch:
+def _batch(key: str, run: NodeRun, result: NodeResult, fork: Fork | None) -> JournalBatch:
     run_id = result.update["run"]["run_id"] if "run" in result.update else run.run.run_id
-    key = f"{step_no:04d}:{name}"
     events = list(result.events)
     if fork is not None:
         events.insert(0, event(TraceEventType.RUN_STARTED, forked_from=run.run.forked_from))
-    archive = [
-        *(fork.archive if fork else ()),
-        *result.archive,
-        ArchiveEntry("clock", key, {"readings": run.clock.readings}),
-    ]
-    if run.new_ids:
-        archive.append(ArchiveEntry("id", key, {"ids": run.new_ids}))
-    at = run.clock.readings[-1] if run.clock.readings else run.resources.clock.now()
+    at = run.clock.readings[-1] if run.clock.readings else run.clock.now()
+    archive = [*(fork.archive if fork else ()), *result.archive, *node_entries(key, run, result, len(events))]
     return JournalBatch(run_id=run_id, key=key, at=at, events=events, steps=result.steps, archive=archive)
 
 

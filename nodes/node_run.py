@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 
 from graph.context import DiagnosisContext
 from graph.contract import RunState, TraceEvent
 from nodes.contract import CollectionEnd, EndCause, RunSettings
+from nodes.outside import Outside
 from nodes.ports import AgentStepRow, ArchiveEntry, Clock, ModelClient, Resources, RunRecord
 
 ACTIVE = frozenset({RunState.CREATED, RunState.RUNNING})
+CURRENT_NODE: ContextVar[str] = ContextVar("superbiz_current_node", default="")
+"""Key of the node execution in hand, e.g. "0007:dedup_scope": by it a replay's clock and stores know where they are."""
 
 
 class RecordingClock:
@@ -51,6 +55,7 @@ class NodeRun:
     context: DiagnosisContext
     clock: RecordingClock
     new_ids: list[str] = field(default_factory=list)
+    outside: Outside = field(default_factory=Outside)
 
     @property
     def run(self) -> RunSettings:

@@ -223,7 +223,10 @@ class AgentStepRow:
 
 @dataclass(frozen=True, slots=True)
 class ArchiveEntry:
-    """One archived value (R67): `kind` is question | settings | model_answer | agent_result | clock | id | trace | result."""
+    """One archived value (R67).
+
+    `kind` is question | settings | fork | model_answer | agent_result | clock | id | step | outside | result.
+    """
 
     kind: str
     key: str

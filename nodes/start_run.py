@@ -13,6 +13,7 @@ from graph.budget import RunBudget
 from graph.contract import TraceEventType
 from graph.state import ChatState, DiagnosisState, fresh_collection_update, fresh_run_update
 from graph.tracker import DiagnosisProgressTracker
+from nodes.archive import harness_entry
 from nodes.events import event
 from nodes.harness import DiagnosisHarnessCore
 from nodes.node_run import NodeResult, NodeRun
@@ -75,7 +76,8 @@ async def _started(state: Mapping[str, Any], run: NodeRun) -> NodeResult:
     query, session_id = checked_question(state.get("query")), checked_session(state.get("session_id"))
     context = run.context
     # Before anything is stored: a model that does not exist refuses the question, and no Run is left behind.
-    model = run.resources.models.client(context.model).name
+    client = run.resources.models.client(context.model)
+    model = client.name
     previous = await _previous_turn(run, session_id)
     settings = await DiagnosisHarnessCore(run.resources).start_run(run, query, session_id)
     budget = RunBudget(limits=settings.limits, started_at=settings.started_at)
@@ -93,6 +95,7 @@ async def _started(state: Mapping[str, Any], run: NodeRun) -> NodeResult:
         archive=[
             ArchiveEntry("question", "question", _question(query, session_id, previous)),
             ArchiveEntry("settings", "context", {**context.model_dump(mode="json"), "model_name": model}),
+            harness_entry(run.resources, client),
             *run.resources.start_archive,
         ],
     )

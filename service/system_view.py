@@ -15,7 +15,14 @@ def catalog_view(catalog: Catalog) -> dict[str, Any]:
         "now": catalog.now,
         "topics": [{"name": each.name, "description": each.description} for each in catalog.topics],
         "datasources": [
-            {"name": each.name, "description": each.description, "tables": each.tables} for each in catalog.datasources
+            {
+                "name": each.name,
+                "description": each.description,
+                "kind": "sqlite" if each.path is not None else "server",
+                "timezone": each.timezone,
+                "tables": each.tables,
+            }
+            for each in catalog.datasources
         ],
         "knowledge": [{"name": each.name, "description": each.description} for each in catalog.knowledge],
     }
