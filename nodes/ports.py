@@ -243,8 +243,11 @@ class RunStore(Protocol):
     async def set_intent(self, run_id: str, intent: Intent) -> bool:
         """Record what the router decided (R97, R98); False when the Run has ended or does not exist."""
 
-    async def previous_turn(self, session_id: str) -> RunRecord | None:
-        """Return the session's latest `DIAGNOSIS + SUCCESS` Run that published something (R99), fallbacks included."""
+    async def previous_turn(self, session_id: str, owner: str | None = None) -> RunRecord | None:
+        """Return the latest `DIAGNOSIS + SUCCESS` Run of the owner's session that published something (R99).
+
+        Fallbacks included; sessions of the same name that belong to other owners are others.
+        """
 
 
 @dataclass(frozen=True, slots=True)

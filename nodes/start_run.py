@@ -108,7 +108,9 @@ def _question(query: str, session_id: str | None, previous_turn: str | None) -> 
 
 async def _previous_turn(run: NodeRun, session_id: str | None) -> str | None:
     """Read what the session's latest diagnosis published, as data for prompts (R99); None without one."""
-    record = await run.resources.runs.previous_turn(session_id) if session_id is not None else None
+    if session_id is None:
+        return None
+    record = await run.resources.runs.previous_turn(session_id, run.origin.owner if run.origin else None)
     if record is None:
         return None
     try:
