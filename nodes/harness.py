@@ -6,23 +6,26 @@ A node itself is a function `(state, NodeRun) -> NodeResult`; `as_graph_node` ma
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
+from langgraph.config import get_config
 from langgraph.runtime import Runtime
 from langgraph.types import Overwrite
 
 from graph.context import DiagnosisContext
-from graph.contract import RunState, TraceEventType
-from graph.state import DiagnosisState
+from graph.contract import Intent, RunState, TraceEventType
+from nodes.archive import fork_entry, harness_entry, interrupted_entry, node_entries
 from nodes.contract import RunSettings
 from nodes.events import event
 from nodes.forking import Fork, check_forkable, copy_run, forked_settings, merged
 from nodes.lease import lease_kept
-from nodes.node_run import NodeResult, NodeRun, RecordingClock
-from nodes.ports import ArchiveEntry, JournalBatch, Resources, RunRecord
+from nodes.node_run import CURRENT_NODE, NodeResult, NodeRun, RecordingClock
+from nodes.outside import Outside, observed
+from nodes.ports import ORIGIN, ArchiveEntry, JournalBatch, Resources, RunOrigin, RunRecord
 from nodes.run_end import end_without_result
 from nodes.usage import usage_of
 from tools.catalog import parse_time
@@ -34,13 +37,14 @@ TERMINAL = frozenset(
 )
 ENDED_BY_RELEASE = frozenset({RunState.SUCCESS, RunState.FAILED, RunState.BUDGET_EXHAUSTED})
 
-Node = Callable[[DiagnosisState, NodeRun], Awaitable[NodeResult]]
+Node = Callable[[Any, NodeRun], Awaitable[NodeResult]]
+"""A node: of the state of its own graph and what it works with, it makes an update."""
 
 
 class GraphNode(Protocol):
     """A node as LangGraph calls it."""
 
-    def __call__(self, state: DiagnosisState, *, runtime: Runtime[DiagnosisContext]) -> Awaitable[dict[str, Any]]:
+    def __call__(self, state: Any, *, runtime: Runtime[DiagnosisContext]) -> Awaitable[dict[str, Any]]:
         """Return the update of the state."""
 
 
@@ -55,12 +59,21 @@ class DiagnosisHarnessCore:
         self._resources = resources
 
     async def start_run(
-        self, run: NodeRun, query: str, session_id: str | None, *, forked_from: RunSettings | None = None
+        self,
+        run: NodeRun,
+        query: str,
+        session_id: str | None,
+        *,
+        forked_from: RunSettings | None = None,
+        intent: Intent = Intent.DIAGNOSIS,
     ) -> RunSettings:
-        """Create a Run in state RUNNING, owned by this execution (R1, R3)."""
-        resources = self._resources
-        now = run.clock.now()
-        settings = self._settings(run, now) if forked_from is None else forked_settings(forked_from, run.new_id(), now)
+        """Create a Run in state RUNNING, held by this execution (R1, R3). Raises SessionBusy.
+
+        A Run of this very id that was created before the process died is taken up instead.
+        """
+        resources, origin = self._resources, run.origin
+        now, run_id = run.clock.now(), run.new_run_id()
+        settings = forked_settings(forked_from, run_id, now) if forked_from else self._settings(run, run_id, now)
         record = RunRecord(
             run_id=settings.run_id,
             query=query,
@@ -70,26 +83,42 @@ class DiagnosisHarnessCore:
             execution_id=run.execution_id,
             lease_until=now + resources.lease_seconds,
             forked_from=settings.forked_from,
+            intent=intent,
+            owner=_owner(run),
+            thread_id=run.thread_id,
+            session_lock=session_lock(origin, session_id),
+            context=run.context.model_dump(mode="json") if origin else None,
         )
-        await resources.runs.create(record)
-        return settings
+        if await resources.runs.create(record):
+            return settings
+        held = await resources.runs.get(run_id)
+        if origin is None or held is None:
+            return settings
+        if held.internal_state not in TERMINAL:
+            await self._hold_lease(run, held)
+        return self._settings(run, run_id, held.created_at)
 
-    async def enter(self, run: NodeRun, state: DiagnosisState, node: str) -> tuple[NodeRun, Fork | None]:
+    async def enter(self, run: NodeRun, state: Mapping[str, Any], node: str) -> tuple[NodeRun, Fork | None]:
         """Check who enters which Run (R3): go on, take over, or fork a finished Run into a new one.
+
+        An execution whose origin names this Run resumes it, however far another one got: that is no fork.
 
         Returns the NodeRun to work with and what a fork writes. Raises RunTakenElsewhere.
         """
         settings = run.run
-        record = await self._resources.runs.get(settings.run_id)
+        record = await run.resources.runs.get(settings.run_id)
         run = replace(run, record=record)
-        if record is None or self._is_fork(record, run.execution_id, node):
+        resumed = run.origin is not None and run.origin.run_id == settings.run_id
+        if record is None or (not resumed and self._is_fork(record, run.execution_id, node)):
             return await self._fork(run, state, node)
         if record.internal_state in TERMINAL or run.execution_id is None:
             return run, None
         await self._hold_lease(run, record)
         return run, None
 
-    async def mark_interrupted(self, run_id: str, usage: dict[str, Any] | None = None) -> None:
+    async def mark_interrupted(
+        self, run_id: str, usage: dict[str, Any] | None = None, archive: Sequence[ArchiveEntry] = ()
+    ) -> None:
         """Write the end of a Run whose execution the host cancelled (R94), with what it had spent by then, if known."""
         resources = self._resources
         await end_without_result(
@@ -100,12 +129,13 @@ class DiagnosisHarnessCore:
             "CANCELLED",
             resources.clock.now(),
             usage=usage,
+            archive=archive,
         )
 
-    def _settings(self, run: NodeRun, now: float) -> RunSettings:
+    def _settings(self, run: NodeRun, run_id: str, now: float) -> RunSettings:
         context = run.context
         return RunSettings(
-            run_id=run.new_id(),
+            run_id=run_id,
             started_at=now,
             now=parse_time(context.at) if context.at else now,
             at_given=context.at is not None,
@@ -134,20 +164,39 @@ class DiagnosisHarnessCore:
         ):
             raise RunTakenElsewhere(record.run_id)
 
-    async def _fork(self, run: NodeRun, state: DiagnosisState, node: str) -> tuple[NodeRun, Fork]:
+    async def _fork(self, run: NodeRun, state: Mapping[str, Any], node: str) -> tuple[NodeRun, Fork]:
         check_forkable(state)
         old = run.run
-        settings = await self.start_run(run, state["query"], state.get("session_id"), forked_from=old)
+        intent = Intent(state.get("intent") or Intent.DIAGNOSIS)
+        settings = await self.start_run(run, state["query"], state.get("session_id"), forked_from=old, intent=intent)
         fork = await copy_run(self._resources, old.run_id, settings, state, node)
+        begins = (harness_entry(self._resources, run.model()), fork_entry(state, node))
+        fork = replace(fork, archive=(*begins, *fork.archive))
         record = await self._resources.runs.get(settings.run_id)
         return replace(run, settings=settings, record=record), fork
+
+
+def _owner(run: NodeRun) -> str | None:
+    if run.origin is not None:
+        return run.origin.owner
+    # A fork belongs to whom the Run belonged that it was made from.
+    return run.record.owner if run.record is not None else None
+
+
+def session_lock(origin: RunOrigin | None, session_id: str | None) -> str | None:
+    """Return what the only active Run of an owner's session holds; None where several may run. Pure."""
+    if origin is None or not origin.alone_in_session or session_id is None:
+        return None
+    return json.dumps([origin.owner, session_id], ensure_ascii=False)
 
 
 def as_graph_node(name: str, node: Node, resources: Resources, *, starts_run: bool = False) -> GraphNode:
     """Wrap a node: guard its entry, call it, write down its events, and return the update with `step` and `position`."""
     core = DiagnosisHarnessCore(resources)
 
-    async def run_node(state: DiagnosisState, *, runtime: Runtime[DiagnosisContext]) -> dict[str, Any]:
+    async def run_node(state: Any, *, runtime: Runtime[DiagnosisContext]) -> dict[str, Any]:
+        key = _key(name, state, starts_run)
+        CURRENT_NODE.set(key)
         run = _node_run(state, runtime, resources, starts_run)
         fork: Fork | None = None
         if not starts_run:
@@ -158,10 +207,11 @@ def as_graph_node(name: str, node: Node, resources: Resources, *, starts_run: bo
             async with lease_kept(run):
                 result = await node(state, run)
             position = _position(state, result, starts_run)
-            await resources.journal.write(_batch(name, position["step"], run, result, fork))
+            await resources.journal.write(_batch(key, run, result, fork))
         except asyncio.CancelledError:
-            await _interrupted(core, run, state, result)
+            await _interrupted(core, run, state, result, key)
             raise
+        runtime.stream_writer({"node": name, "step": result.step})
         return {**merged(fork.update if fork else {}, result.update), "step": result.step, "position": position}
 
     run_node.__name__ = name
@@ -169,13 +219,17 @@ def as_graph_node(name: str, node: Node, resources: Resources, *, starts_run: bo
     return run_node
 
 
-def _position(state: DiagnosisState, result: NodeResult, starts_run: bool) -> dict[str, int]:
+def _position(state: Mapping[str, Any], result: NodeResult, starts_run: bool) -> dict[str, int]:
     before = {"turn": 0, "step": 0} if starts_run else state["position"]
     return {**before, "step": before["step"] + 1, **result.position}
 
 
+def _key(name: str, state: Mapping[str, Any], starts_run: bool) -> str:
+    return f"{1 if starts_run else state['position']['step'] + 1:04d}:{name}"
+
+
 async def _interrupted(
-    core: DiagnosisHarnessCore, run: NodeRun, state: DiagnosisState, result: NodeResult | None
+    core: DiagnosisHarnessCore, run: NodeRun, state: Mapping[str, Any], result: NodeResult | None, key: str
 ) -> None:
     """Mark the end of a Run in flight; what its last node spent counts where it is known."""
     state = _applied(state, result.update if result is not None else {})
@@ -183,44 +237,42 @@ async def _interrupted(
         return
     # Past its timeout a Run is not cancelled but timed out: whoever stops it writes that end (R60).
     if run.settings is None or not run.timed_out():
-        await _finish_in_spite_of_cancel(core.mark_interrupted(state["run"]["run_id"], usage_of(state)))
+        archive = [*(result.archive if result else ()), interrupted_entry(key, result)]
+        await _finish_in_spite_of_cancel(core.mark_interrupted(state["run"]["run_id"], usage_of(state), archive))
 
 
 def _node_run(
-    state: DiagnosisState, runtime: Runtime[DiagnosisContext], resources: Resources, starts_run: bool
+    state: Mapping[str, Any], runtime: Runtime[DiagnosisContext], resources: Resources, starts_run: bool
 ) -> NodeRun:
-    info = runtime.execution_info
+    info, outside = runtime.execution_info, Outside()
+    origin = get_config().get("configurable", {}).get(ORIGIN)
     return NodeRun(
-        resources=resources,
+        resources=observed(resources, outside),
         settings=None if starts_run else RunSettings.model_validate(state["run"]),
         record=None,
         execution_id=info.run_id if info is not None else None,
         # Omitted in-process, the context is None.
         context=runtime.context or resources.default_context,
         clock=RecordingClock(resources.clock),
+        # Over a wire comes plain data, never an instance.
+        origin=origin if isinstance(origin, RunOrigin) else None,
+        thread_id=info.thread_id if info is not None else None,
+        outside=outside,
     )
 
 
-def _applied(state: DiagnosisState, update: Mapping[str, Any]) -> DiagnosisState:
+def _applied(state: Mapping[str, Any], update: Mapping[str, Any]) -> dict[str, Any]:
     values = {key: value.value if isinstance(value, Overwrite) else value for key, value in update.items()}
-    merged: Any = {**state, **values}
-    return merged  # type: ignore[no-any-return]
+    return {**state, **values}
 
 
-def _batch(name: str, step_no: int, run: NodeRun, result: NodeResult, fork: Fork | None) -> JournalBatch:
+def _batch(key: str, run: NodeRun, result: NodeResult, fork: Fork | None) -> JournalBatch:
     run_id = result.update["run"]["run_id"] if "run" in result.update else run.run.run_id
-    key = f"{step_no:04d}:{name}"
     events = list(result.events)
     if fork is not None:
         events.insert(0, event(TraceEventType.RUN_STARTED, forked_from=run.run.forked_from))
-    archive = [
-        *(fork.archive if fork else ()),
-        *result.archive,
-        ArchiveEntry("clock", key, {"readings": run.clock.readings}),
-    ]
-    if run.new_ids:
-        archive.append(ArchiveEntry("id", key, {"ids": run.new_ids}))
-    at = run.clock.readings[-1] if run.clock.readings else run.resources.clock.now()
+    at = run.clock.readings[-1] if run.clock.readings else run.clock.now()
+    archive = [*(fork.archive if fork else ()), *result.archive, *node_entries(key, run, result, len(events))]
     return JournalBatch(run_id=run_id, key=key, at=at, events=events, steps=result.steps, archive=archive)
 
 

@@ -135,6 +135,12 @@ def _archived(
     component: Component, round_: int, reply: ModelReply | None, failed: ModelCallFailed | None
 ) -> ArchiveEntry:
     payload: dict[str, Any] = {"failure": failed.kind.value if failed else None}
+    if failed is not None:
+        payload |= {
+            "answered": failed.answered,
+            "retry_after": failed.retry_after,
+            "usage": [failed.usage.input_tokens, failed.usage.output_tokens] if failed.usage else None,
+        }
     if reply is not None:
         payload |= {
             "message": reply.message.model_dump(mode="json"),
@@ -145,6 +151,7 @@ def _archived(
             "text": reply.text,
             "usage": [reply.usage.input_tokens, reply.usage.output_tokens] if reply.usage else None,
             "dropped_calls": reply.dropped_calls,
+            "text_bytes": reply.text_bytes,
         }
     return ArchiveEntry("model_answer", f"{component.value}/{round_}", payload)
 

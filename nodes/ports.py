@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Protocol
@@ -148,8 +148,37 @@ class ModelFactory(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class RunOrigin:
+    """What the process that starts, or resumes, a Run says of it: `config["configurable"][ORIGIN]`.
+
+    Only an instance counts, so nothing that came over a wire can pretend to be one. `run_id` names the Run that is started
+    or resumed: entering its state is no fork. `owner` is who asked. With `alone_in_session` a session has one Run at a
+    time (R134).
+    """
+
+    run_id: str
+    owner: str | None = None
+    alone_in_session: bool = False
+
+
+ORIGIN = "run_origin"
+"""Key of the RunOrigin in the config's `configurable`."""
+
+
+class SessionBusy(Exception):
+    """The session has a Run that has not ended; no second one begins (R134)."""
+
+    def __init__(self) -> None:
+        super().__init__("session_id: the session has a run that has not ended")
+
+
+@dataclass(frozen=True, slots=True)
 class RunRecord:
-    """A Run as the run store keeps it (R8, R9, R98). Times are seconds since the epoch."""
+    """A Run as the run store keeps it (R8, R9, R98). Times are seconds since the epoch.
+
+    `owner` is who asked, None for local use; `thread_id` where its checkpoints are; `session_lock` what no other active
+    Run may hold, empty once the Run has ended; `context` its settings, where a host of ours can start it again.
+    """
 
     run_id: str
     query: str
@@ -168,6 +197,10 @@ class RunRecord:
     total_token_count: int = 0
     usage: Mapping[str, Any] = field(default_factory=dict)
     ended_at: float | None = None
+    owner: str | None = None
+    thread_id: str | None = None
+    session_lock: str | None = None
+    context: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +221,10 @@ class RunStore(Protocol):
     """Durable Runs with compare-and-set transitions (R8)."""
 
     async def create(self, run: RunRecord) -> bool:
-        """Insert; False when the run_id exists already (a re-executed node)."""
+        """Insert; False when the run_id exists already (a re-executed node).
+
+        Raises SessionBusy when another Run holds its session lock.
+        """
 
     async def get(self, run_id: str) -> RunRecord | None:
         """Return the Run or None."""
@@ -204,6 +240,15 @@ class RunStore(Protocol):
     async def release_lease(self, run_id: str, execution_id: str) -> None:
         """Give the lease back so that another execution may take the Run over at once."""
 
+    async def set_intent(self, run_id: str, intent: Intent) -> bool:
+        """Record what the router decided (R97, R98); False when the Run has ended or does not exist."""
+
+    async def previous_turn(self, session_id: str, owner: str | None = None) -> RunRecord | None:
+        """Return the latest `DIAGNOSIS + SUCCESS` Run of the owner's session that published something (R99).
+
+        Fallbacks included; sessions of the same name that belong to other owners are others.
+        """
+
 
 @dataclass(frozen=True, slots=True)
 class AgentStepRow:
@@ -217,7 +262,10 @@ class AgentStepRow:
 
 @dataclass(frozen=True, slots=True)
 class ArchiveEntry:
-    """One archived value (R67): `kind` is question | settings | model_answer | agent_result | clock | id | trace | result."""
+    """One archived value (R67).
+
+    `kind` is question | settings | fork | model_answer | agent_result | clock | id | step | outside | result.
+    """
 
     kind: str
     key: str
@@ -250,6 +298,10 @@ class Journal(Protocol):
         """Return archived payloads of one kind by key; empty when none."""
 
 
+async def _nothing_to_describe() -> Mapping[str, Any]:
+    return {}
+
+
 @dataclass(frozen=True, slots=True)
 class Resources:
     """Everything outside the state that a node needs; closed over by `build_diagnosis_graph`.
@@ -274,3 +326,6 @@ class Resources:
     """The configured settings of a Run; a host's context overrides them field by field."""
     start_archive: Sequence[ArchiveEntry] = ()
     """What each Run archives of its surroundings when it starts (R67): catalogue view, tools, hashes of the prompts."""
+    describe_system: Callable[[], Awaitable[Mapping[str, Any]]] = _nothing_to_describe
+    """Names and descriptions of what the system knows (topics, datasources, documents), no addresses: what the router and
+    the system chat see."""

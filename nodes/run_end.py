@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from graph.contract import RunState, TraceEventType
 from nodes.events import event
-from nodes.ports import Journal, JournalBatch, RunEnd, RunStore
+from nodes.ports import ArchiveEntry, Journal, JournalBatch, RunEnd, RunStore
 from nodes.usage import end_fields
 from release.contract import ReleaseOutcome
 
@@ -23,10 +24,11 @@ async def end_without_result(
     *,
     usage: dict[str, Any] | None = None,
     expected: frozenset[RunState] = LIVE,
+    archive: Sequence[ArchiveEntry] = (),
 ) -> None:
     """Move the Run from one of `expected` to `state` at `at` (epoch seconds); nothing happens when another end won.
 
-    `usage` is what it had spent by then; None or empty where that is not known.
+    `usage` is what it had spent by then; None or empty where that is not known. `archive` is stored with the event.
     """
     totals = end_fields(usage) if usage else {}
     end = RunEnd(
@@ -38,4 +40,5 @@ async def end_without_result(
     )
     if await runs.transition(run_id, expected, state, end):
         ended = event(TraceEventType.RUN_ENDED, internal_state=state.value, **totals)
-        await journal.write(JournalBatch(run_id=run_id, key=f"end:{code.lower()}", at=at, events=[ended]))
+        key = f"end:{code.lower()}"
+        await journal.write(JournalBatch(run_id=run_id, key=key, at=at, events=[ended], archive=archive))

@@ -1,4 +1,5 @@
-"""Scoring of recorded incidents: did a run publish, does what it shows hold the key fact, how much else did it show.
+"""Scoring of recorded incidents: did a run publish, does what it shows hold the key fact, how much else did it show,
+and how much of what the backends answered did the model have to read.
 
 Pure but for `load_cases`. The runs themselves belong to the graph; the patterns to the cases, never to the code.
 """
@@ -9,10 +10,11 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
-from rich.table import Table
+from tools.contract import CanonicalRecord
 
 EXPECTED_FILE = "expected.json"
 CATALOG_FILE = "superbiz.toml"
@@ -43,6 +45,18 @@ class ShownFact:
 
 
 @dataclass(frozen=True, slots=True)
+class EvidenceBytes:
+    """UTF-8 JSON bytes of a run: observations `shown` to the model, and what backends answered, `raw` (R48, R55)."""
+
+    shown: int = 0
+    raw: int = 0
+
+    def plus(self, other: EvidenceBytes) -> EvidenceBytes:
+        """Return both as one."""
+        return EvidenceBytes(self.shown + other.shown, self.raw + other.raw)
+
+
+@dataclass(frozen=True, slots=True)
 class CaseScore:
     """Score of one run. `matched_in` is "conclusion", "fact" or "". Facts without a citation count as not matching."""
 
@@ -52,6 +66,7 @@ class CaseScore:
     matched_in: str
     facts_shown: int
     facts_matching: int
+    evidence: EvidenceBytes = EvidenceBytes()
 
     @property
     def matched(self) -> bool:
@@ -80,6 +95,11 @@ class Evaluation:
         """Share of the shown facts that do not match, 0..1; None when no fact was shown."""
         shown = sum(score.facts_shown for score in self.scores)
         return 1 - sum(score.facts_matching for score in self.scores) / shown if shown else None
+
+    @property
+    def evidence(self) -> EvidenceBytes:
+        """Bytes of all runs."""
+        return reduce(EvidenceBytes.plus, (score.evidence for score in self.scores), EvidenceBytes())
 
 
 def load_cases(folder: Path) -> tuple[Case, ...]:
@@ -126,7 +146,19 @@ def shown_facts(result: Mapping[str, Any]) -> tuple[ShownFact, ...]:
     return tuple(facts)
 
 
-def score_case(name: str, key_fact: re.Pattern[str], outcome: str, result: Mapping[str, Any] | None) -> CaseScore:
+def evidence_bytes(observation_bytes: int, records: Iterable[CanonicalRecord | None]) -> EvidenceBytes:
+    """Set what the model was shown (the budget's count) beside the raw answers of the run's canonical records."""
+    answers = [record.raw_response for record in records if record is not None and record.raw_response is not None]
+    return EvidenceBytes(observation_bytes, sum(map(_json_bytes, answers)))
+
+
+def score_case(
+    name: str,
+    key_fact: re.Pattern[str],
+    outcome: str,
+    result: Mapping[str, Any] | None,
+    evidence: EvidenceBytes = EvidenceBytes(),
+) -> CaseScore:
     """Score one run by its release outcome and the published result or fallback (None when nothing was published)."""
     shown = shown_facts(result or {})
     matching = [fact for fact in shown if fact.tool_call_ids and key_fact.search(fact.statement)]
@@ -135,7 +167,7 @@ def score_case(name: str, key_fact: re.Pattern[str], outcome: str, result: Mappi
     if isinstance(conclusion, str) and key_fact.search(conclusion):
         found = "conclusion"
     published = outcome in PUBLISHED and result is not None
-    return CaseScore(name, outcome, published, found if published else "", len(shown), len(matching))
+    return CaseScore(name, outcome, published, found if published else "", len(shown), len(matching), evidence)
 
 
 def evaluation_json(evaluation: Evaluation) -> dict[str, Any]:
@@ -150,29 +182,22 @@ def evaluation_json(evaluation: Evaluation) -> dict[str, Any]:
                 "matched_in": score.matched_in or None,
                 "facts_shown": score.facts_shown,
                 "facts_matching": score.facts_matching,
+                "shown_bytes": score.evidence.shown,
+                "raw_bytes": score.evidence.raw,
             }
             for score in evaluation.scores
         ],
         "published": evaluation.published,
         "matched": evaluation.matched,
         "other_facts_share": None if share is None else round(share, 3),
+        "shown_bytes": evaluation.evidence.shown,
+        "raw_bytes": evaluation.evidence.raw,
     }
 
 
-def evaluation_table(evaluation: Evaluation) -> Table:
-    """The evaluation as a table for people; the last row holds the totals."""
-    table = Table(title="Recorded incidents")
-    for heading in ("case", "outcome", "published", "key fact in", "facts shown", "not matching"):
-        table.add_column(heading, justify="right" if heading in {"facts shown", "not matching"} else "left")
-    for score in evaluation.scores:
-        row = (score.name, score.outcome, "yes" if score.published else "no", score.matched_in or "-")
-        table.add_row(*row, str(score.facts_shown), str(score.facts_shown - score.facts_matching))
-    share = evaluation.other_share
-    total, shown = len(evaluation.scores), sum(score.facts_shown for score in evaluation.scores)
-    cells = (f"{evaluation.published}/{total}", f"{evaluation.matched}/{total}", str(shown))
-    table.add_section()
-    table.add_row("all", "", *cells, "-" if share is None else f"{share:.0%}")
-    return table
+def _json_bytes(value: Any) -> int:
+    """Measure as observations are measured."""
+    return len(json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace"))
 
 
 def _objects(value: Any) -> Iterable[Mapping[str, Any]]:

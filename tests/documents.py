@@ -10,6 +10,7 @@ from pydantic import SecretStr
 from pydantic_core import PydanticUndefined
 
 from service.settings import Settings, env_name
+from tests.chat_loop import make_chat
 from tests.data import ROOT
 from tests.loop import make_loop
 
@@ -19,6 +20,12 @@ READMES = ("README.md", "README.zh-CN.md")
 def picture() -> str:
     """Return the Mermaid picture of the compiled graph."""
     drawn = make_loop([], checkpointer=None).graph.get_graph().draw_mermaid()
+    return "```mermaid\n" + drawn.strip().replace("\t", "  ") + "\n```"
+
+
+def chat_picture() -> str:
+    """Return the Mermaid picture of the compiled chat graph; its `diagnosis` is the other picture."""
+    drawn = make_chat([], checkpointer=None).graph.get_graph().draw_mermaid()
     return "```mermaid\n" + drawn.strip().replace("\t", "  ") + "\n```"
 
 
@@ -69,6 +76,7 @@ def _span(text: str, name: str) -> tuple[int, int]:
 
 GENERATED = (
     *((readme, "graph", picture) for readme in READMES),
+    ("docs/architecture.md", "chat", chat_picture),
     ("docs/operating.md", "settings", settings_table),
 )
 """(file, part, what makes it)."""

@@ -12,7 +12,7 @@ from service.cli.console import ExitCode, complain, print_json, run_async, say, 
 from service.cli.options import JsonOption, settings_from
 
 if TYPE_CHECKING:
-    from service.evaluate import Case, CaseScore, ShownFact
+    from service.evaluate import Case, CaseScore, Evaluation, EvidenceBytes, ShownFact
     from service.settings import Settings
 
 MAX_FACT_CHARS = 140
@@ -47,11 +47,13 @@ async def _evaluate(settings: Settings, folder: Path, *, as_json: bool) -> int:
             entry |= _match_json(matches[entry["case"]])
         print_json(body)
     else:
-        show_table(table_of(_HEADINGS, [_row(score, matches[score.name]) for score in scores]))
+        rows = [_row(score, matches[score.name]) for score in scores]
+        show_table(table_of(_HEADINGS, [*rows, _totals(evaluation)]))
         share = evaluation.other_share
         say(
             f"{evaluation.published} of {len(scores)} published, {evaluation.matched} show the key fact, "
-            f"facts not matching: {'-' if share is None else f'{share:.0%}'}"
+            f"facts not matching: {'-' if share is None else f'{share:.0%}'}, "
+            f"{evaluation.evidence.shown:,} bytes shown to the model of {evaluation.evidence.raw:,} raw"
         )
     return ExitCode.OK if all(score.published for score in scores) else ExitCode.FAILED
 
@@ -60,20 +62,34 @@ async def _run_case(settings: Settings, case: Case) -> tuple[CaseScore, ShownFac
     """Run one case in a home of its own."""
     from service.app import open_app
     from service.diagnosis import diagnose
-    from service.evaluate import score_case, shown_facts
+    from service.evaluate import evidence_bytes, score_case, shown_facts
 
     with tempfile.TemporaryDirectory(prefix="superbiz-case-") as home:
         own = settings.model_copy(update={"catalog": case.catalog, "home": Path(home), "database_url": None})
         async with open_app(own) as app:
             report = await diagnose(app, case.question)
+            run_id = report.run_id or ""
+            calls = await app.journal.archived(run_id, "agent_result")
+            records = [await app.resources.canonical.get(run_id, call) for call in calls]
+    evidence = evidence_bytes(report.operator["usage"].get("observation_bytes", 0), records)
     result = report.published_result or report.fallback
-    score = score_case(case.name, case.key_fact, report.release_outcome, result)
+    score = score_case(case.name, case.key_fact, report.release_outcome, result, evidence)
     facts = shown_facts(result or {})
     match = next((fact for fact in facts if fact.tool_call_ids and case.key_fact.search(fact.statement)), None)
     return score, match
 
 
-_HEADINGS = ("case", "outcome", "matched", "matched fact", "citation", "facts", "not matching")
+_HEADINGS = (
+    "case",
+    "outcome",
+    "matched",
+    "matched fact",
+    "citation",
+    "facts",
+    "not matching",
+    "shown bytes",
+    "raw bytes",
+)
 
 
 def _row(score: CaseScore, match: ShownFact | None) -> tuple[str, ...]:
@@ -82,7 +98,19 @@ def _row(score: CaseScore, match: ShownFact | None) -> tuple[str, ...]:
     fact = " ".join(match.statement.split()) if match else score.matched_in or "-"
     fact = fact if len(fact) <= MAX_FACT_CHARS else fact[: MAX_FACT_CHARS - 1] + "…"
     citation = ", ".join(match.tool_call_ids) if match else "-"
-    return (score.name, score.outcome, "yes" if score.matched else "no", fact, citation, str(score.facts_shown), share)
+    told = (score.name, score.outcome, "yes" if score.matched else "no", fact, citation, str(score.facts_shown), share)
+    return told + _sizes(score.evidence)
+
+
+def _totals(evaluation: Evaluation) -> tuple[str, ...]:
+    facts = sum(score.facts_shown for score in evaluation.scores)
+    share = "-" if evaluation.other_share is None else f"{evaluation.other_share:.0%}"
+    matched = f"{evaluation.matched} of {len(evaluation.scores)}"
+    return ("all", "", matched, "", "", str(facts), share, *_sizes(evaluation.evidence))
+
+
+def _sizes(evidence: EvidenceBytes) -> tuple[str, str]:
+    return f"{evidence.shown:,}", f"{evidence.raw:,}"
 
 
 def _match_json(match: ShownFact | None) -> dict[str, Any]:

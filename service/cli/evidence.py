@@ -21,6 +21,8 @@ def evidence_lines(agent_result: Mapping[str, Any] | None) -> Iterator[str]:
             continue
         if name == "rows":
             yield " | ".join(str(column) for column in agent_result.get("columns") or [])
+        if levels := _levels(agent_result):
+            yield levels
         for item in items[:MAX_LINES]:
             yield _cut(write(item) if write and isinstance(item, Mapping) else _row(item))
         if len(items) > MAX_LINES:
@@ -29,6 +31,12 @@ def evidence_lines(agent_result: Mapping[str, Any] | None) -> Iterator[str]:
             yield "(0)"
         return
     yield _cut(json.dumps(agent_result, ensure_ascii=False))
+
+
+def _levels(agent_result: Mapping[str, Any]) -> str:
+    counts = agent_result.get("levels")
+    told = counts.items() if isinstance(counts, Mapping) else ()
+    return _cut(", ".join(f"{level} {count}" for level, count in told))
 
 
 def _event(event: Mapping[str, Any]) -> str:

@@ -429,9 +429,12 @@ def test_evaluate_scores_every_case_in_a_home_of_its_own(scene: Scene) -> None:
     assert result["cases"][0]["matched_tool_call_ids"] == ["c1"]
     assert "redis-01" in result["cases"][0]["matched_fact"]
     assert scene.json("runs", "--json")["runs"] == []
+    assert all(case["shown_bytes"] > 0 and case["raw_bytes"] > 0 for case in result["cases"])
+    assert result["raw_bytes"] == sum(case["raw_bytes"] for case in result["cases"])
     status, out, _ = scene.call("evaluate", str(cases))
     assert status == 0
     assert "2 of 2 published, 1 show the key fact" in out
+    assert f"{result['shown_bytes']:,} bytes shown to the model of {result['raw_bytes']:,} raw" in out
     write_answers(scene.folder / "answers.json", [{"text": "no draft"}])
     assert scene.call("evaluate", str(cases))[0] == 1
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -95,6 +96,7 @@ async def test_r128_same_queries_same_answers(topic: Topic) -> None:
         assert (response.total, response.returned) == (len(got), len(got)), query
         assert (response.total_is_lower_bound, response.truncated) == (False, False), query
         assert sum(pattern.count for pattern in response.patterns) == len(got), query
+        assert response.levels == Counter(EVENTS[at].level for at in wanted), query
     assert wrong == {}
 
 
@@ -127,11 +129,21 @@ async def test_r128_a_limit_truncates_but_counts_all(topic: Topic) -> None:
     response = await ask(topic, "", limit=2)
     assert (response.total, response.total_is_lower_bound, response.returned, response.truncated) == (6, False, 2, True)
     assert sum(pattern.count for pattern in response.patterns) == 6
+    # Gravest first: the order tells people where to look.
+    assert list(response.levels.items()) == [("ERROR", 2), ("WARN", 1), ("INFO", 2), ("DEBUG", 1)]
+
+
+@pytest.mark.parametrize("name", list(STORES))
+async def test_r128_events_without_a_level_are_counted_as_such(name: str, tmp_path: Path, opensearch: str) -> None:
+    silent = [Happened(30, "", "order", "order-1", "all is quiet"), Happened(60, "ERROR", "order", "order-1", "boom")]
+    async with STORES[name](silent, tmp_path, opensearch) as made:
+        assert (await ask(made, "")).levels == {"ERROR": 1, "NONE": 1}
 
 
 async def test_r128_nothing_is_made_up(topic: Topic) -> None:
     response = await ask(topic, "nothing-like-this")
     assert (response.total, response.events, response.patterns, response.notes) == (0, [], [], [])
+    assert response.levels == {}
 
 
 @pytest.mark.parametrize("name", list(STORES))
@@ -160,6 +172,8 @@ async def test_r128_many_events(name: str, tmp_path: Path, opensearch: str) -> N
         assert response.total_is_lower_bound == bounded
         # A store that counts tells its count; the others tell what they looked at.
         assert response.total == (149 if made.entry.backend == "loki" else 302)
+        looked_at = {"files": 302, "elasticsearch": 150, "loki": 149}[made.entry.backend]
+        assert sum(response.levels.values()) == sum(each.count for each in response.patterns) == looked_at
         assert [event.level for event in response.events].count("WARN") == 1
         found = await ask(made, "full")
         assert (found.total, found.total_is_lower_bound, found.events[0].message) == (1, False, "disk full")

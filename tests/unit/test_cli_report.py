@@ -111,6 +111,8 @@ def test_both_languages_know_every_word_and_code() -> None:
 def test_evidence_of_each_kind_of_call() -> None:
     event = {"timestamp": "T", "level": "error", "service": "pay", "message": "ERROR boom"}
     assert list(evidence_lines({"events": [event]})) == ["T pay ERROR boom"]
+    counted = {"events": [event], "levels": {"ERROR": 2, "NONE": 1}}
+    assert list(evidence_lines(counted)) == ["ERROR 2, NONE 1", "T pay ERROR boom"]
     rows = {"columns": ["a", "b"], "rows": [[1, None], ["x\ny", True]]}
     assert list(evidence_lines(rows)) == ["a | b", "1 | NULL", "x y | True"]
     document = {"title": "T", "source": "a.md", "relevance_level": "HIGH", "content": "long"}

@@ -9,12 +9,14 @@ import pytest
 from service.evaluate import (
     Evaluation,
     EvaluationError,
+    EvidenceBytes,
     evaluation_json,
-    evaluation_table,
+    evidence_bytes,
     load_cases,
     score_case,
     shown_facts,
 )
+from tools.contract import CanonicalRecord, InvocationStatus, Scope
 
 FACT = re.compile("(?i)disk full")
 
@@ -52,8 +54,32 @@ def test_totals_and_the_share_of_other_facts() -> None:
     evaluation = Evaluation(scores)
     assert (evaluation.published, evaluation.matched, evaluation.other_share) == (2, 2, 0.5)
     assert evaluation_json(evaluation)["other_facts_share"] == 0.5
-    assert evaluation_table(evaluation).row_count == 3
     assert Evaluation(()).other_share is None
+
+
+def canonical(raw_response: object) -> CanonicalRecord:
+    scope = Scope(tool_name="query_logs", normalized={}, key="0" * 64, summary="")
+    return CanonicalRecord(
+        run_id="r",
+        tool_call_id="c",
+        tool_name="query_logs",
+        status=InvocationStatus.READY,
+        scope=scope,
+        request={},
+        raw_response=raw_response,
+        created_at=0.0,
+    )
+
+
+def test_r48_r55_bytes_shown_to_the_model_stand_beside_the_raw_answers() -> None:
+    # A record that has expired or failed has no raw answer; Chinese counts in UTF-8.
+    records = [canonical({"a": "超时"}), canonical([1, 2]), canonical(None), None]
+    evidence = evidence_bytes(40, records)
+    assert evidence == EvidenceBytes(shown=40, raw=len('{"a":"超时"}'.encode()) + len("[1,2]"))
+    scores = (score_case("a", FACT, "NONE", None, evidence), score_case("b", FACT, "NONE", None, evidence))
+    body = evaluation_json(Evaluation(scores))
+    assert (body["shown_bytes"], body["raw_bytes"]) == (80, 2 * evidence.raw)
+    assert [(case["shown_bytes"], case["raw_bytes"]) for case in body["cases"]] == [(40, evidence.raw)] * 2
 
 
 def write_case(folder: Path, name: str, **value: object) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gzip
 import json
 import os
 import random
@@ -11,52 +10,21 @@ import threading
 import time
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.log_files import NOW, ask, messages, write
 from tools.catalog import TopicEntry
 from tools.contract import ToolErrorCode
 from tools.evidence_tool import ToolFailure
 from tools.logs.backend import Lookback, ParsedQuery
 from tools.logs.backend_files import FilesBackend
-from tools.logs.request import QueryLogsResponse
 from tools.logs.scan import LogFile, Region
 from tools.logs.source import Source, TopicFile
 from tools.logs.timestamps import TimestampReader
-
-NOW = datetime(2026, 3, 1, 3, 5, tzinfo=UTC).timestamp()
-
-
-def ask(
-    folder: Path,
-    query: str = "",
-    path: str = "app.log",
-    minutes: int = 30,
-    now: float | None = NOW,
-    limit: int = 20,
-    deadline: float = 10.0,
-    **topic: Any,
-) -> QueryLogsResponse:
-    entry = TopicEntry(name="app", path=path, **topic)
-    backend = FilesBackend(folder)
-    lookback = Lookback(minutes, now, NOW)
-    return asyncio.run(backend.query(entry, ParsedQuery.of(query), lookback, limit, deadline))
-
-
-def messages(response: QueryLogsResponse) -> list[str]:
-    return [event.message for event in response.events]
-
-
-def write(folder: Path, content: str | bytes, name: str = "app.log") -> Path:
-    path = folder / name
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(content.encode() if isinstance(content, str) else content)
-    return path
-
 
 TRACE = """2026-03-01 03:00:00 INFO start
 2026-03-01 03:01:00 ERROR request failed
@@ -145,53 +113,6 @@ def test_json_lines(tmp_path: Path) -> None:
     assert (event.level, event.service, event.instance, event.message) == ("ERROR", "pay", "pay-1", "refused")
     assert event.attributes == {"http.status": 502}
     assert messages(ask(tmp_path, "level:info")) == ["fine"]
-
-
-def test_colours_and_carriage_returns_are_stripped(tmp_path: Path) -> None:
-    write(tmp_path, b"2026-03-01 03:00:00 \x1b[31mERROR\x1b[0m bad\r\nmore\r\n2026-03-01 03:01:00 ok\r\n")
-    event = ask(tmp_path, "bad").events[0]
-    assert (event.message, event.level) == ("ERROR bad\nmore", "ERROR")
-
-
-def test_folder_glob_and_gzip(tmp_path: Path) -> None:
-    write(tmp_path, "2026-03-01 03:02:00 b\n", "logs/deep/b.log")
-    write(
-        tmp_path, gzip.compress(b"2026-03-01 03:01:00 a\n") + gzip.compress(b"2026-03-01 03:03:00 c\n"), "logs/a.log.gz"
-    )
-    write(tmp_path, "2026-03-01 03:04:00 hidden\n", "logs/.hidden")
-    response = ask(tmp_path, path="logs")
-    assert messages(response) == ["c", "b", "a"]
-    assert response.events[1].attributes == {"file": "deep/b.log"}
-    assert messages(ask(tmp_path, path="logs/**/*.log")) == ["b"]
-
-
-def test_damaged_gzip_is_a_partial_answer(tmp_path: Path) -> None:
-    content = gzip.compress(b"".join(b"2026-03-01 03:01:00 line %d\n" % n for n in range(5000)))
-    write(tmp_path, content[: len(content) // 2] + b"garbage", "app.log")
-    response = ask(tmp_path, "line")
-    assert response.total > 0
-    assert response.total_is_lower_bound
-
-
-@pytest.mark.parametrize(("encoding", "declared"), [("gbk", "gbk"), ("utf-16", "utf-8"), ("utf-8-sig", "utf-8")])
-def test_encodings(tmp_path: Path, encoding: str, declared: str) -> None:
-    write(tmp_path, "2026-03-01 03:00:00 订单 连接超时\n".encode(encoding))
-    assert ask(tmp_path, "连接超时", encoding=declared).total == 1
-
-
-def test_broken_utf8_is_read(tmp_path: Path) -> None:
-    write(tmp_path, b"2026-03-01 03:00:00 ERROR \xff\xfe broken\n")
-    assert ask(tmp_path, "broken").total == 1
-
-
-def test_binary_file_is_skipped_and_told(tmp_path: Path) -> None:
-    write(tmp_path, b"\x7fELF\0\0\0error\0" * 10, "logs/core")
-    with pytest.raises(ToolFailure) as failure:
-        ask(tmp_path, path="logs")
-    assert failure.value.code is ToolErrorCode.BACKEND_UNAVAILABLE
-    write(tmp_path, "2026-03-01 03:00:00 error\n", "logs/a.log")
-    response = ask(tmp_path, "error", path="logs")
-    assert (response.total, response.notes) == (1, ["1 binary file(s) skipped"])
 
 
 @pytest.mark.parametrize("path", ["absent.log", "absent/", "absent/*.log", "empty-folder"])

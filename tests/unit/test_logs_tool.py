@@ -172,6 +172,8 @@ async def test_r51_observation_holds_the_whitelist_only(tmp_path: Path) -> None:
         "notes": ["MARKER"],
         "topic": "MARKER",
     }
+    assert planted["levels"] == {"ERROR": 2}
+    planted["levels"]["MARKER"] = 1
     planted["events"][0]["planted"] = "MARKER"
     planted["patterns"][0]["planted"] = "MARKER"
     observation = project_observation("call-1", logs.scope(request(query="error")), planted)

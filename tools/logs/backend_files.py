@@ -225,6 +225,7 @@ class _TopicScan:
             truncated=incomplete or self.found.total > len(events),
             events=events,
             patterns=self.found.patterns(format_time),
+            levels=self.found.levels(),
             notes=self._notes(),
         )
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from tools.logs.events import EventCut, EventView
 from tools.logs.excerpt import GAP, condense
-from tools.logs.levels import telling_rank
+from tools.logs.levels import level_counts, telling_rank
 from tools.logs.pattern_list import response_patterns
 from tools.logs.patterns import PatternGrouper
 from tools.logs.request import LogEvent, LogPattern
@@ -58,15 +59,17 @@ class Collector:
     total: int = 0
     hits: list[Hit] = field(default_factory=list)
     grouper: PatternGrouper = field(default_factory=PatternGrouper)
+    by_level: Counter[str | None] = field(default_factory=Counter)
     _kept_bytes: int = 0
 
     def add(self, cut: EventCut, view: EventView, file: int, label: str, offset: int, headings: Headings = ()) -> None:
         """Count one match; `offset` is its place in the file numbered `file`, `label` is shown with the event."""
         epoch = None if cut.implied else cut.epoch
-        message = view.message
-        rank = telling_rank(view.level, message[:2000])
+        message, level = view.message, view.level
+        rank = telling_rank(level, message[:2000])
         shape = self.grouper.add(message, epoch, rank)
         self.total += 1
+        self.by_level[level] += 1
         newest = float("inf") if cut.epoch is None else -cut.epoch
         self.hits.append(Hit((newest, file, -offset), epoch, label, headings, rank, shape, self._keep(view)))
         if len(self.hits) >= _PRUNE_FROM:
@@ -118,6 +121,10 @@ class Collector:
     def patterns(self, format_time: FormatTime) -> list[LogPattern]:
         """Return at most 50 patterns whose counts add up to the total."""
         return response_patterns(self.grouper.grouping.patterns, format_time)
+
+    def levels(self) -> dict[str, int]:
+        """Return how many matches stated which level; the counts add up to the total."""
+        return level_counts(self.by_level)
 
 
 def _short(label: str) -> str:

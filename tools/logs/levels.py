@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any
 
 import re2
@@ -16,6 +17,7 @@ _NAMES = {
     "DEBUG": ("DEBUG", "FINE", "DBUG"),
     "TRACE": ("TRACE", "VERBOSE", "FINER", "FINEST"),
 }
+NO_LEVEL = "NONE"
 _CANONICAL = {name: level for level, names in _NAMES.items() for name in names}
 _UPPER = "|".join(sorted((name for name in _CANONICAL if name not in ("FINE", "FAIL")), key=len, reverse=True))
 _ANY_CASE = "|".join(sorted(_CANONICAL, key=len, reverse=True))
@@ -62,6 +64,11 @@ def canonical_level(name: str) -> str | None:
 def names_of(level: str) -> tuple[str, ...]:
     """Return the names that mean a canonical level, upper-case."""
     return _NAMES[level]
+
+
+def level_counts(counted: Mapping[str | None, int]) -> dict[str, int]:
+    """Return counts of canonical levels, gravest first; events that state none are counted as `NONE`."""
+    return {level or NO_LEVEL: counted[level] for level in (*_NAMES, None) if counted.get(level)}
 
 
 def klog_level(line: str) -> str | None:

@@ -94,7 +94,8 @@ class QueryLogsResponse(ContractModel):
     `from`/`to` bound the searched window (null when nothing in the topic tells a time); `from` is later than the
     lookback says when the scan ended early. `total` counts all matches, at least so many when `total_is_lower_bound`.
     `events` are newest first, those without a time in file order; when more matched than fit, every pattern has its
-    newest event before any has a second. The counts of `patterns` add up to `total`, where a backend can tell.
+    newest event before any has a second. The counts of `patterns`, and those of `levels` (`NONE`: no level stated), add
+    up to `total`, where a backend can tell; else to the matches it looked at.
     `notes` tells the operator what was skipped.
     """
 
@@ -110,4 +111,5 @@ class QueryLogsResponse(ContractModel):
     truncated: bool = False
     events: list[LogEvent] = Field(default_factory=list)
     patterns: list[LogPattern] = Field(default_factory=list)
+    levels: dict[str, int] = Field(default_factory=dict)
     notes: list[str] = Field(default_factory=list)

@@ -6,6 +6,7 @@ matched with the same predicate that the files backend uses.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from zoneinfo import ZoneInfo
@@ -16,7 +17,7 @@ from tools.evidence_tool import ToolFailure
 from tools.logs.backend import ParsedQuery
 from tools.logs.collect import build_event
 from tools.logs.events import MAX_ATTRIBUTE_CHARS, EventView
-from tools.logs.levels import telling_rank
+from tools.logs.levels import level_counts, telling_rank
 from tools.logs.match import compile_predicate
 from tools.logs.pattern_list import response_patterns
 from tools.logs.patterns import PatternGrouper
@@ -88,6 +89,7 @@ def make_response(
         truncated=incomplete or total > len(events),
         events=events,
         patterns=response_patterns(grouping.patterns, format_time),
+        levels=level_counts(Counter(match.found.view.level for match in matches)),
         notes=_notes(sample),
     )
 

@@ -5,6 +5,7 @@ Reads use `pread`, not a memory map: a file that is truncated while mapped ends 
 
 from __future__ import annotations
 
+import codecs
 import glob
 import os
 import stat
@@ -20,6 +21,8 @@ MAX_UNPACKED_BYTES = 256 * 1024 * 1024
 SAMPLE_BYTES = 64 * 1024
 _GZIP_MAGIC = b"\x1f\x8b"
 _BOMS = ((b"\xef\xbb\xbf", "utf-8"), (b"\xff\xfe", "utf-16-le"), (b"\xfe\xff", "utf-16-be"))
+_WIDE = ("utf-16", "utf-32")
+"""Encodings in which text itself has zero bytes."""
 _ASCII_COMPATIBLE = frozenset({"utf-8", "utf8", "utf-8-sig", "ascii", "us-ascii"})
 
 
@@ -91,6 +94,7 @@ class Source:
         self.file = file
         self.bytes_read = 0
         self.cut_short = False
+        self._begin = 0
         self._memory: bytes | None = None
         self._fd = os.open(file.path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0))
         try:
@@ -105,6 +109,8 @@ class Source:
             raise
 
     def _prepare(self, encoding: str) -> None:
+        if not codecs.lookup(encoding).name.startswith(_WIDE):
+            self._skip_hole()
         head = self.read(0, min(self.size, SAMPLE_BYTES))
         if head.startswith(_GZIP_MAGIC):
             self._hold(self._unzip())
@@ -115,6 +121,15 @@ class Source:
             self._hold(self._everything().decode(encoding, "replace").lstrip("\ufeff").encode("utf-8", "replace"))
         elif b"\0" in head[:8192] and b"\0" in self.read(max(0, self.size - 8192), self.size):
             raise BinaryFileError
+
+    def _skip_hole(self) -> None:
+        """Leave out zero bytes at the beginning: a writer went on behind a file that was truncated under it."""
+        while chunk := self.read(0, min(self.size, SAMPLE_BYTES)):
+            rest = chunk.lstrip(b"\0")
+            zeros = len(chunk) - len(rest)
+            self._begin, self.size = self._begin + zeros, self.size - zeros
+            if rest:
+                return
 
     def _hold(self, content: bytes) -> None:
         self._memory = content
@@ -156,7 +171,7 @@ class Source:
             return data
         parts: list[bytes] = []
         while start < end:
-            part = os.pread(self._fd, end - start, start)
+            part = os.pread(self._fd, end - start, self._begin + start)
             if not part:
                 break
             parts.append(part)

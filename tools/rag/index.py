@@ -64,7 +64,9 @@ class IndexReport:
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
+class KnownFile:
+    """A file as its index knows it; `modified` in nanoseconds, -1 where that time is not trusted."""
+
     id: int
     size: int
     modified: int
@@ -131,12 +133,12 @@ def _index_folder(name: str, folder: Path, listing: Listing, path: Path, count: 
 def _update(
     connection: sqlite3.Connection, folder: Path, listing: Listing, count: Callable[[int], None]
 ) -> IndexReport:
-    known = {row[0]: _Known(*row[1:]) for row in connection.execute("SELECT path, id, size, modified, hash FROM files")}
+    known = known_files(connection)
     skipped = list(listing.skipped)
     seen: set[str] = set()
     added = updated = 0
     for number, file in enumerate(listing.files, start=1):
-        outcome = _update_file(connection, folder, file, known.get(file.path))
+        outcome = update_file(connection, folder, file, known.get(file.path))
         if isinstance(outcome, SkippedFile):
             skipped.append(outcome)
         else:
@@ -144,7 +146,7 @@ def _update(
             added += outcome == "added"
             updated += outcome == "updated"
         count(number)
-    gone = [entry.id for path, entry in known.items() if path not in seen]
+    gone = [known[path].id for path in _gone(folder, known.keys() - seen, {file.path for file in skipped})]
     for file_id in gone:
         _remove(connection, file_id)
     chunks = connection.execute("SELECT count(*) FROM chunks").fetchone()[0]
@@ -152,8 +154,22 @@ def _update(
     return IndexReport(added, updated, len(gone), unchanged, len(skipped), chunks, tuple(skipped[:MAX_REPORTED_SKIPS]))
 
 
-def _update_file(
-    connection: sqlite3.Connection, folder: Path, file: SourceFile, known: _Known | None
+def _gone(folder: Path, missing: set[str], skipped: set[str]) -> set[str]:
+    """Return which known files went; one that is there by now came with an upload after the folder was listed."""
+    if not missing:
+        return missing
+    came = {file.path for file in list_folder(folder.name, folder).files} - skipped
+    return missing - came
+
+
+def known_files(connection: sqlite3.Connection) -> dict[str, KnownFile]:
+    """Return what the index holds, by path relative to the folder."""
+    rows = connection.execute("SELECT path, id, size, modified, hash FROM files")
+    return {path: KnownFile(*values) for path, *values in rows}
+
+
+def update_file(
+    connection: sqlite3.Connection, folder: Path, file: SourceFile, known: KnownFile | None
 ) -> str | SkippedFile:
     """Index one file if its content changed; says `added`, `updated` or `unchanged`, or why it was skipped."""
     if known and (known.size, known.modified) == (file.size, file.modified):

@@ -1,0 +1,50 @@
+"""What a Run archives so that a replay needs nothing else (R67). Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from langchain_core.messages import messages_to_dict
+
+from nodes.node_run import NodeResult, NodeRun
+from nodes.ports import ArchiveEntry, ModelClient, Resources
+
+HARNESS, FORK, STEP, OUTSIDE, END = "harness", "fork", "step", "outside", "end"
+
+
+def harness_entry(resources: Resources, model: ModelClient) -> ArchiveEntry:
+    """Archive what the assembly decides for all Runs and a node may read."""
+    payload = {
+        "language": resources.language,
+        "lease_seconds": resources.lease_seconds,
+        "run_timeout_seconds": resources.run_timeout_seconds,
+        "host_serialises_threads": resources.host_serialises_threads,
+        "semantic_guard_is_lexical": model.semantic_guard_is_lexical,
+    }
+    return ArchiveEntry("settings", HARNESS, payload)
+
+
+def fork_entry(state: Mapping[str, Any], node: str) -> ArchiveEntry:
+    """Archive the state in which a fork begins, and the node that it enters: its own past is another Run's."""
+    plain = {name: value for name, value in state.items() if name != "messages"}
+    plain["messages"] = messages_to_dict(state.get("messages") or [])
+    return ArchiveEntry(FORK, "state", {"node": node, "state": plain})
+
+
+def node_entries(key: str, run: NodeRun, result: NodeResult, events: int) -> list[ArchiveEntry]:
+    """Archive how one node went: times and ids it was told, what it met, what it decided, how much it wrote down."""
+    step: dict[str, Any] = {"step": result.step, "events": events, "agent_steps": len(result.steps)}
+    if "tracker" in result.update:
+        step["tracker"] = result.update["tracker"]
+    entries = [ArchiveEntry("clock", key, {"readings": run.clock.readings}), ArchiveEntry(STEP, key, step)]
+    if run.new_ids:
+        entries.append(ArchiveEntry("id", key, {"ids": run.new_ids}))
+    if unusual := run.outside.unusual():
+        entries.append(ArchiveEntry(OUTSIDE, key, unusual))
+    return entries
+
+
+def interrupted_entry(key: str, result: NodeResult | None) -> ArchiveEntry:
+    """Archive where a host's cancel met the Run; `finished` says that the node had its result already."""
+    return ArchiveEntry(OUTSIDE, END, {"node": key, "finished": result is not None})
