@@ -26,7 +26,7 @@ from nodes.lease import lease_kept
 from nodes.node_run import CURRENT_NODE, NodeResult, NodeRun, RecordingClock
 from nodes.outside import Outside, observed
 from nodes.ports import ORIGIN, ArchiveEntry, JournalBatch, Resources, RunOrigin, RunRecord
-from nodes.run_end import end_without_result
+from nodes.run_end import LIVE, end_without_result
 from nodes.usage import usage_of
 from tools.catalog import parse_time
 
@@ -117,9 +117,17 @@ class DiagnosisHarnessCore:
         return run, None
 
     async def mark_interrupted(
-        self, run_id: str, usage: dict[str, Any] | None = None, archive: Sequence[ArchiveEntry] = ()
+        self,
+        run_id: str,
+        usage: dict[str, Any] | None = None,
+        archive: Sequence[ArchiveEntry] = (),
+        *,
+        draining: bool = False,
     ) -> None:
-        """Write the end of a Run whose execution the host cancelled (R94), with what it had spent by then, if known."""
+        """Write the end of a Run whose execution the host cancelled (R94), with what it had spent by then, if known.
+
+        A process that stops (`draining`) ends only what somebody had cancelled; the rest is left to be carried on.
+        """
         resources = self._resources
         await end_without_result(
             resources.runs,
@@ -130,6 +138,7 @@ class DiagnosisHarnessCore:
             resources.clock.now(),
             usage=usage,
             archive=archive,
+            expected=frozenset({RunState.CANCEL_REQUESTED}) if draining else LIVE,
         )
 
     def _settings(self, run: NodeRun, run_id: str, now: float) -> RunSettings:
@@ -209,7 +218,7 @@ def as_graph_node(name: str, node: Node, resources: Resources, *, starts_run: bo
             position = _position(state, result, starts_run)
             await resources.journal.write(_batch(key, run, result, fork))
         except asyncio.CancelledError:
-            await _interrupted(core, run, state, result, key)
+            await _interrupted(core, run, state, result, key, draining=runtime.drain_requested)
             raise
         runtime.stream_writer({"node": name, "step": result.step})
         return {**merged(fork.update if fork else {}, result.update), "step": result.step, "position": position}
@@ -229,7 +238,13 @@ def _key(name: str, state: Mapping[str, Any], starts_run: bool) -> str:
 
 
 async def _interrupted(
-    core: DiagnosisHarnessCore, run: NodeRun, state: Mapping[str, Any], result: NodeResult | None, key: str
+    core: DiagnosisHarnessCore,
+    run: NodeRun,
+    state: Mapping[str, Any],
+    result: NodeResult | None,
+    key: str,
+    *,
+    draining: bool,
 ) -> None:
     """Mark the end of a Run in flight; what its last node spent counts where it is known."""
     state = _applied(state, result.update if result is not None else {})
@@ -238,7 +253,8 @@ async def _interrupted(
     # Past its timeout a Run is not cancelled but timed out: whoever stops it writes that end (R60).
     if run.settings is None or not run.timed_out():
         archive = [*(result.archive if result else ()), interrupted_entry(key, result)]
-        await _finish_in_spite_of_cancel(core.mark_interrupted(state["run"]["run_id"], usage_of(state), archive))
+        marking = core.mark_interrupted(state["run"]["run_id"], usage_of(state), archive, draining=draining)
+        await _finish_in_spite_of_cancel(marking)
 
 
 def _node_run(

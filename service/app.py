@@ -33,7 +33,9 @@ from service.store.ids import Uuid4Source
 from service.store.journal import SqlJournal
 from service.store.migrations.upgrade import DatabaseTooNew
 from service.store.runs import SqlRunStore
+from service.store.serving import SqlServing
 from service.system_view import SystemView, catalog_view
+from service.tracing import start_tracing
 from tools.canonical.store import CanonicalStore
 from tools.catalog import Catalog, load_catalog
 from tools.evidence_tool import EvidenceTool
@@ -68,6 +70,7 @@ class App:
     resources: Resources
     runs: SqlRunStore
     journal: SqlJournal
+    serving: SqlServing
     graph: DiagnosisGraph
     chat: ChatGraph
     checkpointer: BaseCheckpointSaver[Any] | None
@@ -88,6 +91,7 @@ def build_parts(settings: Settings, *, catalog: Catalog | None = None, env: Mapp
 
     Refuses to start without the secrets that the configuration needs (R127).
     """
+    start_tracing(settings.trace_fields)
     catalog = catalog or load_catalog(settings.catalog)
     require_secrets(settings, catalog, env)
     models = ConfiguredModels(settings, env, OfflineClient())
@@ -152,7 +156,7 @@ def assemble(
         describe_system=SystemView(parts.catalog, settings.home / KNOWLEDGE_FOLDER),
     )
     graph, chat = build_diagnosis_graph(resources), build_chat_graph(resources)
-    return App(parts, resources, runs, journal, graph, chat, None)
+    return App(parts, resources, runs, journal, SqlServing(engine), graph, chat, None)
 
 
 def start_archive(catalog: Catalog, tools: Mapping[str, EvidenceTool]) -> tuple[ArchiveEntry, ...]:
