@@ -143,10 +143,10 @@ class DiagnosisHarnessCore:
         check_forkable(state)
         old = run.run
         settings = await self.start_run(run, state["query"], state.get("session_id"), forked_from=old)
-        fork = await copy_run(self._resources, old.run_id, settings, state, node)
+        fork = await copy_run(run.resources, old.run_id, settings, state, node)
         begins = (harness_entry(self._resources, run.model()), fork_entry(state, node))
         fork = replace(fork, archive=(*begins, *fork.archive))
-        record = await self._resources.runs.get(settings.run_id)
+        record = await run.resources.runs.get(settings.run_id)
         return replace(run, settings=settings, record=record), fork
 
 

@@ -132,7 +132,13 @@ def make_loop(answers: Sequence[Answer] | Any, *, checkpointer: Any = True, **op
     )
     saver = InMemorySaver() if checkpointer is True else checkpointer
     graph = build_diagnosis_graph(resources, saver)
-    return Loop(model, tool, resources, graph, runs, journal, canonical, clock, {})
+    loop = Loop(model, tool, resources, graph, runs, journal, canonical, clock, {})
+    MADE.append(loop)
+    return loop
+
+
+MADE: list[Loop] = []
+"""The loops of the test in hand, for whoever wants to replay what they ran."""
 
 
 def assert_every_call_answered_once(state: dict[str, Any]) -> None:
