@@ -6,11 +6,13 @@ A node itself is a function `(state, NodeRun) -> NodeResult`; `as_graph_node` ma
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
+from langgraph.config import get_config
 from langgraph.runtime import Runtime
 from langgraph.types import Overwrite
 
@@ -24,7 +26,7 @@ from nodes.forking import Fork, check_forkable, copy_run, forked_settings, merge
 from nodes.lease import lease_kept
 from nodes.node_run import CURRENT_NODE, NodeResult, NodeRun, RecordingClock
 from nodes.outside import Outside, observed
-from nodes.ports import ArchiveEntry, JournalBatch, Resources, RunRecord
+from nodes.ports import ORIGIN, ArchiveEntry, JournalBatch, Resources, RunOrigin, RunRecord
 from nodes.run_end import end_without_result
 from nodes.usage import usage_of
 from tools.catalog import parse_time
@@ -59,10 +61,13 @@ class DiagnosisHarnessCore:
     async def start_run(
         self, run: NodeRun, query: str, session_id: str | None, *, forked_from: RunSettings | None = None
     ) -> RunSettings:
-        """Create a Run in state RUNNING, owned by this execution (R1, R3)."""
-        resources = self._resources
-        now = run.clock.now()
-        settings = self._settings(run, now) if forked_from is None else forked_settings(forked_from, run.new_id(), now)
+        """Create a Run in state RUNNING, held by this execution (R1, R3). Raises SessionBusy.
+
+        A Run of this very id that was created before the process died is taken up instead.
+        """
+        resources, origin = self._resources, run.origin
+        now, run_id = run.clock.now(), run.new_run_id()
+        settings = forked_settings(forked_from, run_id, now) if forked_from else self._settings(run, run_id, now)
         record = RunRecord(
             run_id=settings.run_id,
             query=query,
@@ -72,19 +77,32 @@ class DiagnosisHarnessCore:
             execution_id=run.execution_id,
             lease_until=now + resources.lease_seconds,
             forked_from=settings.forked_from,
+            owner=_owner(run),
+            thread_id=run.thread_id,
+            session_lock=session_lock(origin, session_id),
+            context=run.context.model_dump(mode="json") if origin else None,
         )
-        await resources.runs.create(record)
-        return settings
+        if await resources.runs.create(record):
+            return settings
+        held = await resources.runs.get(run_id)
+        if origin is None or held is None:
+            return settings
+        if held.internal_state not in TERMINAL:
+            await self._hold_lease(run, held)
+        return self._settings(run, run_id, held.created_at)
 
     async def enter(self, run: NodeRun, state: DiagnosisState, node: str) -> tuple[NodeRun, Fork | None]:
         """Check who enters which Run (R3): go on, take over, or fork a finished Run into a new one.
+
+        An execution whose origin names this Run resumes it, however far another one got: that is no fork.
 
         Returns the NodeRun to work with and what a fork writes. Raises RunTakenElsewhere.
         """
         settings = run.run
         record = await run.resources.runs.get(settings.run_id)
         run = replace(run, record=record)
-        if record is None or self._is_fork(record, run.execution_id, node):
+        resumed = run.origin is not None and run.origin.run_id == settings.run_id
+        if record is None or (not resumed and self._is_fork(record, run.execution_id, node)):
             return await self._fork(run, state, node)
         if record.internal_state in TERMINAL or run.execution_id is None:
             return run, None
@@ -107,10 +125,10 @@ class DiagnosisHarnessCore:
             archive=archive,
         )
 
-    def _settings(self, run: NodeRun, now: float) -> RunSettings:
+    def _settings(self, run: NodeRun, run_id: str, now: float) -> RunSettings:
         context = run.context
         return RunSettings(
-            run_id=run.new_id(),
+            run_id=run_id,
             started_at=now,
             now=parse_time(context.at) if context.at else now,
             at_given=context.at is not None,
@@ -150,6 +168,20 @@ class DiagnosisHarnessCore:
         return replace(run, settings=settings, record=record), fork
 
 
+def _owner(run: NodeRun) -> str | None:
+    if run.origin is not None:
+        return run.origin.owner
+    # A fork belongs to whom the Run belonged that it was made from.
+    return run.record.owner if run.record is not None else None
+
+
+def session_lock(origin: RunOrigin | None, session_id: str | None) -> str | None:
+    """Return what the only active Run of an owner's session holds; None where several may run. Pure."""
+    if origin is None or not origin.alone_in_session or session_id is None:
+        return None
+    return json.dumps([origin.owner, session_id], ensure_ascii=False)
+
+
 def as_graph_node(name: str, node: Node, resources: Resources, *, starts_run: bool = False) -> GraphNode:
     """Wrap a node: guard its entry, call it, write down its events, and return the update with `step` and `position`."""
     core = DiagnosisHarnessCore(resources)
@@ -171,6 +203,7 @@ def as_graph_node(name: str, node: Node, resources: Resources, *, starts_run: bo
         except asyncio.CancelledError:
             await _interrupted(core, run, state, result, key)
             raise
+        runtime.stream_writer({"node": name, "step": result.step})
         return {**merged(fork.update if fork else {}, result.update), "step": result.step, "position": position}
 
     run_node.__name__ = name
@@ -204,6 +237,7 @@ def _node_run(
     state: DiagnosisState, runtime: Runtime[DiagnosisContext], resources: Resources, starts_run: bool
 ) -> NodeRun:
     info, outside = runtime.execution_info, Outside()
+    origin = get_config().get("configurable", {}).get(ORIGIN)
     return NodeRun(
         resources=observed(resources, outside),
         settings=None if starts_run else RunSettings.model_validate(state["run"]),
@@ -212,6 +246,9 @@ def _node_run(
         # Omitted in-process, the context is None.
         context=runtime.context or resources.default_context,
         clock=RecordingClock(resources.clock),
+        # Over a wire comes plain data, never an instance.
+        origin=origin if isinstance(origin, RunOrigin) else None,
+        thread_id=info.thread_id if info is not None else None,
         outside=outside,
     )
 

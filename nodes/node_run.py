@@ -11,7 +11,7 @@ from graph.context import DiagnosisContext
 from graph.contract import RunState, TraceEvent
 from nodes.contract import CollectionEnd, EndCause, RunSettings
 from nodes.outside import Outside
-from nodes.ports import AgentStepRow, ArchiveEntry, Clock, ModelClient, Resources, RunRecord
+from nodes.ports import AgentStepRow, ArchiveEntry, Clock, ModelClient, Resources, RunOrigin, RunRecord
 
 ACTIVE = frozenset({RunState.CREATED, RunState.RUNNING})
 CURRENT_NODE: ContextVar[str] = ContextVar("superbiz_current_node", default="")
@@ -54,6 +54,8 @@ class NodeRun:
     execution_id: str | None
     context: DiagnosisContext
     clock: RecordingClock
+    origin: RunOrigin | None = None
+    thread_id: str | None = None
     new_ids: list[str] = field(default_factory=list)
     outside: Outside = field(default_factory=Outside)
 
@@ -69,6 +71,13 @@ class NodeRun:
         value = self.resources.ids.new_id()
         self.new_ids.append(value)
         return value
+
+    def new_run_id(self) -> str:
+        """Return the id that whoever starts the Run has given it, else a fresh one."""
+        if self.origin is None:
+            return self.new_id()
+        self.new_ids.append(self.origin.run_id)
+        return self.origin.run_id
 
     def model(self) -> ModelClient:
         """Return the model client this Run uses."""

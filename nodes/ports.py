@@ -148,8 +148,37 @@ class ModelFactory(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class RunOrigin:
+    """What the process that starts, or resumes, a Run says of it: `config["configurable"][ORIGIN]`.
+
+    Only an instance counts, so nothing that came over a wire can pretend to be one. `run_id` names the Run that is started
+    or resumed: entering its state is no fork. `owner` is who asked. With `alone_in_session` a session has one Run at a
+    time (R134).
+    """
+
+    run_id: str
+    owner: str | None = None
+    alone_in_session: bool = False
+
+
+ORIGIN = "run_origin"
+"""Key of the RunOrigin in the config's `configurable`."""
+
+
+class SessionBusy(Exception):
+    """The session has a Run that has not ended; no second one begins (R134)."""
+
+    def __init__(self) -> None:
+        super().__init__("session_id: the session has a run that has not ended")
+
+
+@dataclass(frozen=True, slots=True)
 class RunRecord:
-    """A Run as the run store keeps it (R8, R9, R98). Times are seconds since the epoch."""
+    """A Run as the run store keeps it (R8, R9, R98). Times are seconds since the epoch.
+
+    `owner` is who asked, None for local use; `thread_id` where its checkpoints are; `session_lock` what no other active
+    Run may hold, empty once the Run has ended; `context` its settings, where a host of ours can start it again.
+    """
 
     run_id: str
     query: str
@@ -168,6 +197,10 @@ class RunRecord:
     total_token_count: int = 0
     usage: Mapping[str, Any] = field(default_factory=dict)
     ended_at: float | None = None
+    owner: str | None = None
+    thread_id: str | None = None
+    session_lock: str | None = None
+    context: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +221,10 @@ class RunStore(Protocol):
     """Durable Runs with compare-and-set transitions (R8)."""
 
     async def create(self, run: RunRecord) -> bool:
-        """Insert; False when the run_id exists already (a re-executed node)."""
+        """Insert; False when the run_id exists already (a re-executed node).
+
+        Raises SessionBusy when another Run holds its session lock.
+        """
 
     async def get(self, run_id: str) -> RunRecord | None:
         """Return the Run or None."""

@@ -30,6 +30,7 @@ from service.store.clock import SystemClock
 from service.store.engine import BUSY_TIMEOUT_SECONDS, open_database
 from service.store.ids import Uuid4Source
 from service.store.journal import SqlJournal
+from service.store.migrations.upgrade import DatabaseTooNew
 from service.store.runs import SqlRunStore
 from tools.canonical.store import CanonicalStore
 from tools.catalog import Catalog, load_catalog
@@ -214,6 +215,8 @@ async def _open_engine(settings: Settings) -> AsyncEngine:
     await asyncio.to_thread(prepare_home, settings.home)
     try:
         return await open_database(settings.resolved_database_url())
+    except DatabaseTooNew as error:
+        raise StorageError(str(error)) from None
     except Exception as error:
         raise StorageError(f"SUPERBIZ_DATABASE_URL: the database cannot be opened ({type(error).__name__})") from None
 

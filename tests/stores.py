@@ -6,6 +6,7 @@ There a database of this test process' own is made, so that workers do not distu
 from __future__ import annotations
 
 import os
+import zlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -23,7 +24,9 @@ from service.store.engine import open_database, sqlite_url
 
 KINDS = ["sqlite", "postgres"]
 SERVER = make_url(os.environ.get("SUPERBIZ_TEST_POSTGRES", "postgresql+psycopg://postgres@127.0.0.1:5432/postgres"))
-OWN = f"superbiz_test_{os.environ.get('PYTEST_XDIST_WORKER', 'main')}"
+CHECKOUT = f"{zlib.crc32(str(Path(__file__).parent).encode()):08x}"
+OWN = f"superbiz_test_{CHECKOUT}_{os.environ.get('PYTEST_XDIST_WORKER', 'main')}"
+"""Checkouts that are tested side by side may be at different versions of the tables."""
 CONNECT_SECONDS = 3
 
 
@@ -33,8 +36,7 @@ async def database(kind: str, folder: Path) -> AsyncIterator[AsyncEngine]:
     if kind == "sqlite":
         engine = await open_database(sqlite_url(folder / "runs.db"))
     else:
-        await _own_database()
-        engine = await open_database(SERVER.set(database=OWN).render_as_string(hide_password=False))
+        engine = await open_database(await own_database())
         async with engine.begin() as connection:
             for table in (
                 "diagnosis_run",
@@ -52,19 +54,21 @@ async def database(kind: str, folder: Path) -> AsyncIterator[AsyncEngine]:
         await engine.dispose()
 
 
-async def _own_database() -> None:
+async def own_database(name: str = OWN) -> str:
+    """Make a database on the server where it is missing; return its URL."""
     server = create_async_engine(
         SERVER, isolation_level="AUTOCOMMIT", connect_args={"connect_timeout": CONNECT_SECONDS}, poolclass=NullPool
     )
     try:
         async with server.connect() as connection:
             made = text("SELECT 1 FROM pg_database WHERE datname = :name")
-            if (await connection.execute(made, {"name": OWN})).first() is None:
-                await connection.execute(text(f"CREATE DATABASE {OWN}"))
+            if (await connection.execute(made, {"name": name})).first() is None:
+                await connection.execute(text(f"CREATE DATABASE {name}"))
     except OperationalError:
         pytest.skip("no PostgreSQL server: set SUPERBIZ_TEST_POSTGRES")
     finally:
         await server.dispose()
+    return SERVER.set(database=name).render_as_string(hide_password=False)
 
 
 def a_run(run_id: str = "run-1", **changes: object) -> RunRecord:

@@ -52,8 +52,9 @@ class DatasourceEntry(Entry):
 class KnowledgeEntry(Entry):
     """One folder of Markdown or text (`path`), or a vector store (`store`, "module:function" or "file.py:function").
 
-    Thresholds turn a score that means the same for every query into a level (R54): coverage for a folder, cosine for a
-    store. `score` says which form of cosine the store returns; its thresholds depend on the embedding and are required.
+    Thresholds turn a score that means the same for every query into a level (R54): coverage for a folder; for a
+    store what `score` says: the form of cosine it returns, or `coverage` where its own scores only rank (BM25, hybrid). A
+    store's thresholds have no default.
     """
 
     name: Name
@@ -61,7 +62,7 @@ class KnowledgeEntry(Entry):
     store: (
         Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_./\-]+:[A-Za-z_][A-Za-z0-9_]*$", max_length=264)] | None
     ) = None
-    score: Literal["cosine", "cosine_distance"] | None = None
+    score: Literal["cosine", "cosine_distance", "coverage"] | None = None
     description: Description = ""
     high: float = Field(default=0.40, ge=0, le=1)
     reference: float = Field(default=0.26, ge=0, le=1)
@@ -72,7 +73,9 @@ class KnowledgeEntry(Entry):
             raise ValueError("needs exactly one of path (folder of Markdown or text) and store (vector store)")
         given = {"high", "reference"} <= self.model_fields_set and self.score is not None
         if self.store is not None and not given:
-            raise ValueError("store needs score (cosine or cosine_distance), high and reference: see docs/knowledge.md")
+            raise ValueError(
+                "store needs score (cosine, cosine_distance, coverage), high and reference: see docs/knowledge.md"
+            )
         if self.store is None and self.score is not None:
             raise ValueError("score goes with store; a folder is scored by coverage")
         return self

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import MetaData, event, text
+from sqlalchemy import event, text
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
-from sqlalchemy.schema import CreateIndex, CreateTable
-from sqlmodel import SQLModel
 
-import service.store.models  # noqa: F401  (registers the tables)
-from tools.canonical.sql import canonical_metadata
+from service.store.migrations.upgrade import upgrade_database
 
 BUSY_TIMEOUT_SECONDS = 15.0
 """How long a connection waits for another writer of the same SQLite file."""
@@ -57,10 +53,10 @@ def database_url(url: str) -> URL:
 
 
 async def open_database(url: str) -> AsyncEngine:
-    """Open the database, creating file and tables where they are missing. Safe when several processes start at once.
+    """Open the database, creating or upgrading what is missing or older. Safe when several processes start at once.
 
     The caller disposes of the engine, which belongs to the running event loop.
-    Raises DatabaseUrlError, OSError (folder or file not writable), SQLAlchemyError.
+    Raises DatabaseUrlError, DatabaseTooNew, OSError (folder or file not writable), SQLAlchemyError.
     """
     engine = await asyncio.to_thread(create_engine, url)
     try:
@@ -86,12 +82,15 @@ def create_engine(url: str) -> AsyncEngine:
 
 
 async def prepare_database(engine: AsyncEngine) -> None:
-    """Create missing tables; another process may be doing the same, and some databases then answer with an error."""
+    """Bring the tables to this code's version; another process may be busy with the same file.
+
+    Raises DatabaseTooNew, SQLAlchemyError.
+    """
     for attempt in range(1, _START_ATTEMPTS + 1):
         try:
             if engine.dialect.name == "sqlite":
                 await _use_wal(engine)
-            await create_tables(engine, (SQLModel.metadata, canonical_metadata))
+            await upgrade_database(engine)
         except DBAPIError:
             if attempt == _START_ATTEMPTS:
                 raise
@@ -118,13 +117,3 @@ async def _use_wal(engine: AsyncEngine) -> None:
     async with engine.connect() as connection:
         if (await connection.execute(text("PRAGMA journal_mode"))).scalar_one() != "wal":
             await connection.execute(text("PRAGMA journal_mode=WAL"))
-
-
-async def create_tables(engine: AsyncEngine, metadatas: Sequence[MetaData]) -> None:
-    """Create what is missing, leave what exists."""
-    async with engine.begin() as connection:
-        for metadata in metadatas:
-            for table in metadata.sorted_tables:
-                await connection.execute(CreateTable(table, if_not_exists=True))
-                for index in sorted(table.indexes, key=lambda item: str(item.name)):
-                    await connection.execute(CreateIndex(index, if_not_exists=True))

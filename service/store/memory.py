@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from graph.contract import Intent, PublicStatus, RunState
-from nodes.ports import AgentStepRow, ArchiveEntry, Clock, JournalBatch, RunEnd, RunRecord
+from nodes.ports import AgentStepRow, ArchiveEntry, Clock, JournalBatch, RunEnd, RunRecord, SessionBusy
 from service.store.clock import SystemClock
 from service.store.rows import DEFAULT_ARCHIVE_DAYS, TraceRow, archive_cutoff
 from service.store.status import TERMINAL, leaving, plain, public_status, storable_text
@@ -22,6 +22,7 @@ def _detached(run: RunRecord) -> RunRecord:
         published_result=plain(run.published_result),
         fallback=plain(run.fallback),
         usage=plain(run.usage) or {},
+        context=plain(run.context),
     )
 
 
@@ -32,9 +33,11 @@ class InMemoryRunStore:
         self._runs: dict[str, RunRecord] = {}
 
     async def create(self, run: RunRecord) -> bool:
-        """Insert; False when the run_id exists already."""
+        """Insert; False when the run_id exists already. Raises SessionBusy."""
         if run.run_id in self._runs:
             return False
+        if run.session_lock and any(held.session_lock == run.session_lock for held in self._runs.values()):
+            raise SessionBusy
         self._runs[run.run_id] = _detached(run)
         return True
 
@@ -51,7 +54,7 @@ class InMemoryRunStore:
         run = self._runs.get(run_id)
         if run is None or run.internal_state not in sources:
             return False
-        run = replace(run, internal_state=to)
+        run = replace(run, internal_state=to, session_lock=None if to in TERMINAL else run.session_lock)
         if end is not None:
             run = replace(run, **{name: getattr(end, name) for name in RunEnd.__dataclass_fields__})
         self._runs[run_id] = _detached(run)
@@ -82,16 +85,21 @@ class InMemoryRunStore:
         self._runs[run_id] = replace(run, intent=intent)
         return True
 
-    async def runs(self, limit: int = 20, session_id: str | None = None) -> tuple[RunRecord, ...]:
-        """Return the latest Runs, newest first, of one session or of all."""
-        return self._latest(lambda run: session_id is None or run.session_id == session_id, limit)
+    async def runs(
+        self, limit: int = 20, session_id: str | None = None, owner: str | None = None
+    ) -> tuple[RunRecord, ...]:
+        """Return the latest Runs, newest first, of one session or of all, of one owner or of all."""
+        return self._latest(
+            lambda run: session_id in (None, run.session_id) and owner in (None, run.owner),
+            limit,
+        )
 
-    async def previous_turn(self, session_id: str) -> RunRecord | None:
-        """Return the session's latest `DIAGNOSIS + SUCCESS` Run that published something (R99), fallbacks included."""
+    async def previous_turn(self, session_id: str, owner: str | None = None) -> RunRecord | None:
+        """Return the latest `DIAGNOSIS + SUCCESS` Run of the owner's session that published something (R99)."""
         return _first(
             self._latest(
                 lambda run: (
-                    run.session_id == session_id
+                    (run.session_id, run.owner) == (session_id, owner)
                     and run.intent is Intent.DIAGNOSIS
                     and _status(run) is PublicStatus.SUCCESS
                     and bool(run.published_result or run.fallback)
@@ -100,10 +108,13 @@ class InMemoryRunStore:
             )
         )
 
-    async def active(self, session_id: str) -> RunRecord | None:
-        """Return the session's latest Run that has not ended (R134)."""
+    async def active(self, session_id: str, owner: str | None = None) -> RunRecord | None:
+        """Return the latest Run of the owner's session that has not ended (R134)."""
         return _first(
-            self._latest(lambda run: run.session_id == session_id and _status(run) is PublicStatus.RUNNING, 1)
+            self._latest(
+                lambda run: (run.session_id, run.owner) == (session_id, owner) and _status(run) is PublicStatus.RUNNING,
+                1,
+            )
         )
 
     async def abandoned(self, now: float, limit: int = 100) -> tuple[RunRecord, ...]:

@@ -23,16 +23,22 @@ class DiagnosisRun(SQLModel, table=True):
     """One Run (R8, R9, R98): the durable source of truth for intent, release outcome and published result.
 
     `status` is the public status, written in the same statement as `internal_state`. `published` says whether a result
-    or fallback left the Run, so that R99 needs no look into JSON.
+    or fallback left the Run, so that R99 needs no look into JSON. `session_lock` is set while the Run is its session's
+    only one: its unique index lets no second one begin.
     """
 
     __tablename__ = "diagnosis_run"
-    __table_args__ = (Index("ix_diagnosis_run_session_created", "session_id", "created_at"),)
+    __table_args__ = (
+        Index("ix_diagnosis_run_session_created", "session_id", "created_at"),
+        Index("ix_diagnosis_run_owner_created", "owner", "created_at"),
+        Index("ix_diagnosis_run_status_lease", "status", "lease_until"),
+        Index("ux_diagnosis_run_session_lock", "session_lock", unique=True),
+    )
 
     run_id: str = Field(sa_column=Column(String(128), primary_key=True))
     query: str = Field(sa_column=Column(Text, nullable=False))
     session_id: str | None = Field(default=None, sa_column=Column(String(128), nullable=True))
-    internal_state: str = Field(sa_column=Column(String(32), nullable=False, index=True))
+    internal_state: str = Field(sa_column=Column(String(32), nullable=False))
     status: str = Field(sa_column=Column(String(16), nullable=False))
     created_at: float = Field(sa_column=_time(index=True))
     execution_id: str | None = Field(default=None, sa_column=Column(String(128), nullable=True))
@@ -47,7 +53,11 @@ class DiagnosisRun(SQLModel, table=True):
     error_code: str | None = Field(default=None, sa_column=Column(String(64), nullable=True))
     total_token_count: int = Field(default=0, sa_column=Column(BigInteger, nullable=False))
     usage: dict[str, Any] = Field(default_factory=dict, sa_column=_json(nullable=False))
-    ended_at: float | None = Field(default=None, sa_column=_time(nullable=True))
+    ended_at: float | None = Field(default=None, sa_column=_time(nullable=True, index=True))
+    owner: str | None = Field(default=None, sa_column=Column(String(128), nullable=True))
+    thread_id: str | None = Field(default=None, sa_column=Column(String(255), nullable=True))
+    session_lock: str | None = Field(default=None, sa_column=Column(String(1024), nullable=True))
+    context: dict[str, Any] | None = Field(default=None, sa_column=_json(nullable=True))
 
 
 class JournalCursor(SQLModel, table=True):

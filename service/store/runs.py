@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import Row, Table, Update, insert, select, update
+from sqlalchemy import Row, Table, Update, and_, insert, select, true, update
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncEngine
 from sqlmodel import SQLModel
 
 from graph.contract import Intent, PublicStatus, RunState
-from nodes.ports import RunEnd, RunRecord
+from nodes.ports import RunEnd, RunRecord, SessionBusy
 from release.contract import ReleaseOutcome
 from service.store.models import DiagnosisRun
 from service.store.status import TERMINAL, leaving, plain, public_status, storable_text
@@ -28,11 +28,13 @@ class SqlRunStore:
         self._engine = engine
 
     async def create(self, run: RunRecord) -> bool:
-        """Insert; False when the run_id exists already."""
+        """Insert; False when the run_id exists already. Raises SessionBusy."""
         try:
             async with self._engine.begin() as connection:
                 await connection.execute(insert(RUNS).values(**_row_of(run)))
         except IntegrityError:
+            if await self.get(run.run_id) is None:
+                raise SessionBusy from None
             return False
         return True
 
@@ -52,6 +54,8 @@ class SqlRunStore:
         values: dict[str, Any] = {"internal_state": to.value, "status": public_status(to, outcome).value}
         if end is not None:
             values |= _end_columns(end)
+        if to in TERMINAL:
+            values["session_lock"] = None
         states = sorted(state.value for state in sources)
         return await self._changes_one(
             update(RUNS).where(RUNS.c.run_id == run_id, RUNS.c.internal_state.in_(states)).values(**values)
@@ -82,19 +86,26 @@ class SqlRunStore:
             update(RUNS).where(RUNS.c.run_id == run_id, RUNS.c.internal_state.not_in(ended)).values(intent=intent.value)
         )
 
-    async def runs(self, limit: int = 20, session_id: str | None = None) -> tuple[RunRecord, ...]:
-        """Return the latest Runs, newest first, of one session or of all."""
-        condition = RUNS.c.session_id == session_id if session_id is not None else RUNS.c.run_id.is_not(None)
-        return await self._select(condition, limit=limit)
+    async def runs(
+        self, limit: int = 20, session_id: str | None = None, owner: str | None = None
+    ) -> tuple[RunRecord, ...]:
+        """Return the latest Runs, newest first, of one session or of all, of one owner or of all."""
+        conditions = [RUNS.c.session_id == session_id] if session_id is not None else []
+        conditions += [RUNS.c.owner == owner] if owner is not None else []
+        return await self._select(and_(true(), *conditions), limit=limit)
 
     async def beginning_with(self, prefix: str, limit: int) -> tuple[RunRecord, ...]:
         """Return Runs whose id begins with `prefix`, newest first."""
         return await self._select(RUNS.c.run_id.startswith(prefix, autoescape=True), limit=limit)
 
-    async def previous_turn(self, session_id: str) -> RunRecord | None:
-        """Return the session's latest `DIAGNOSIS + SUCCESS` Run that published something (R99), fallbacks included."""
+    async def previous_turn(self, session_id: str, owner: str | None = None) -> RunRecord | None:
+        """Return the latest `DIAGNOSIS + SUCCESS` Run of the owner's session that published something (R99).
+
+        Fallbacks included; sessions of the same name that belong to other owners are others.
+        """
         rows = await self._select(
             (RUNS.c.session_id == session_id)
+            & (RUNS.c.owner.is_not_distinct_from(owner))
             & (RUNS.c.intent == Intent.DIAGNOSIS.value)
             & (RUNS.c.status == PublicStatus.SUCCESS.value)
             & RUNS.c.published.is_(True),
@@ -102,10 +113,13 @@ class SqlRunStore:
         )
         return rows[0] if rows else None
 
-    async def active(self, session_id: str) -> RunRecord | None:
-        """Return the session's latest Run that has not ended (R134)."""
+    async def active(self, session_id: str, owner: str | None = None) -> RunRecord | None:
+        """Return the latest Run of the owner's session that has not ended (R134)."""
         rows = await self._select(
-            (RUNS.c.session_id == session_id) & (RUNS.c.status == PublicStatus.RUNNING.value), limit=1
+            (RUNS.c.session_id == session_id)
+            & (RUNS.c.owner.is_not_distinct_from(owner))
+            & (RUNS.c.status == PublicStatus.RUNNING.value),
+            limit=1,
         )
         return rows[0] if rows else None
 
@@ -148,6 +162,10 @@ def _row_of(run: RunRecord) -> dict[str, Any]:
         "total_token_count": run.total_token_count,
         "usage": plain(run.usage) or {},
         "ended_at": run.ended_at,
+        "owner": run.owner,
+        "thread_id": run.thread_id,
+        "session_lock": run.session_lock,
+        "context": plain(run.context),
     }
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.graph_server import GraphServer, graph_server
 from tests.opensearch import opensearch_url
 
 
@@ -14,3 +15,10 @@ def opensearch() -> Iterator[str]:
     """Address of an OpenSearch-compatible server."""
     with opensearch_url() as url:
         yield url
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GraphServer]:
+    """LangGraph's development server; its tests share one by `xdist_group("langgraph_dev")`."""
+    with graph_server(tmp_path_factory.mktemp("server")) as running:
+        yield running

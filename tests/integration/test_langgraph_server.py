@@ -3,69 +3,23 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import AsyncIterator, Iterator
-from dataclasses import dataclass
+from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from langgraph_sdk import get_client
 from langgraph_sdk.client import LangGraphClient
 
-from nodes.ports import RunRecord
-from service.app import open_canonical, open_stores
-from service.settings import Settings
-from tests.langgraph_dev import langgraph_dev
-from tests.scenes import conclusion, log_call, write_answers, write_scene
-from tools.contract import CanonicalRecord
+from tests.graph_server import GraphServer
 
-pytestmark = pytest.mark.skipif(
-    importlib.util.find_spec("langgraph_api") is None, reason="the extra `server` is not installed"
-)
-
-
-@dataclass(frozen=True)
-class Server:
-    url: str
-    settings: Settings
-
-    async def record(self, run_id: str) -> RunRecord:
-        async with open_stores(self.settings) as (runs, _):
-            record = await runs.get(run_id)
-        assert record is not None
-        return record
-
-    async def trace(self, run_id: str) -> list[tuple[str, dict[str, Any]]]:
-        async with open_stores(self.settings) as (_, journal):
-            return [(row.type.value, dict(row.fields)) for row in await journal.trace(run_id)]
-
-    async def canonical(self, run_id: str, call_id: str) -> CanonicalRecord | None:
-        async with open_canonical(self.settings) as store:
-            return await store.get(run_id, call_id)
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    folder = tmp_path_factory.mktemp("server")
-    catalog, home = write_scene(folder), folder / "home"
-    script = [
-        log_call("c1", "timeout"),
-        log_call("c2", "pool", ("c1", "GAINED")),
-        conclusion("c1"),
-    ]
-    variables = {
-        "SUPERBIZ_CATALOG": str(catalog),
-        "SUPERBIZ_HOME": str(home),
-        "SUPERBIZ_LANGUAGE": "en",
-        "SUPERBIZ_NO_GAIN_THRESHOLD": "1",
-        "SUPERBIZ_MODEL": write_answers(folder / "answers.json", script),
-    }
-    with langgraph_dev(folder, variables) as url:
-        yield Server(url, Settings(home=home))
+pytestmark = [
+    pytest.mark.skipif(importlib.util.find_spec("langgraph_api") is None, reason="the extra `server` is not installed"),
+    pytest.mark.xdist_group("langgraph_dev"),
+]
 
 
 @pytest.fixture
-async def client(server: Server) -> AsyncIterator[LangGraphClient]:
+async def client(server: GraphServer) -> AsyncIterator[LangGraphClient]:
     async with get_client(url=server.url) as client:
         yield client
 
@@ -86,7 +40,9 @@ async def test_schemas_make_a_form(client: LangGraphClient) -> None:
     assert (threshold["minimum"], threshold["maximum"], threshold["default"]) == (1, 50, 1)
 
 
-async def test_r3_a_fork_is_a_new_run_and_leaves_the_old_one_alone(server: Server, client: LangGraphClient) -> None:
+async def test_r3_a_fork_is_a_new_run_and_leaves_the_old_one_alone(
+    server: GraphServer, client: LangGraphClient
+) -> None:
     thread = await client.threads.create()
     thread_id = thread["thread_id"]
     first = await client.runs.wait(thread_id, "diagnosis", input={"query": "why do orders fail?"})
@@ -136,19 +92,17 @@ async def test_r3_a_fork_is_a_new_run_and_leaves_the_old_one_alone(server: Serve
 
 
 async def test_a_question_that_cannot_be_diagnosed_ends_the_run_without_a_record(
-    server: Server, client: LangGraphClient
+    server: GraphServer, client: LangGraphClient
 ) -> None:
-    async with open_stores(server.settings) as (runs, _):
-        before = await runs.runs(100)
+    before = await server.newest(100)
     thread = await client.threads.create()
     run = await client.runs.create(thread["thread_id"], "diagnosis", input={"query": "   "})
     await client.runs.join(thread["thread_id"], run["run_id"])
     ended = await client.runs.get(thread["thread_id"], run["run_id"])
     assert ended["status"] == "error"
-    async with open_stores(server.settings) as (runs, _):
-        assert await runs.runs(100) == before
+    assert await server.newest(100) == before
 
 
-def test_nothing_blocked_the_event_loop(server: Server) -> None:
+def test_nothing_blocked_the_event_loop(server: GraphServer) -> None:
     log = (Path(server.settings.home).parent / "server.log").read_text(errors="replace")
     assert "Blocking call" not in log

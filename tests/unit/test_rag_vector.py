@@ -89,6 +89,18 @@ async def test_r54_a_score_that_is_no_cosine_gives_no_level(score: float) -> Non
     assert await code_of(Fixed((text(), 0.9), (text("b.md"), score))) is ToolErrorCode.BACKEND_ERROR
 
 
+async def test_r54_where_scores_only_rank_the_level_comes_from_coverage() -> None:
+    """The order is the store's; the score has nothing of its numbers, whatever they are."""
+    store = Fixed(
+        (text("half.md", "redis is slow"), 0.033),
+        (text("whole.md", "redis replication lag", title="Lag"), float("nan")),
+        (text("none.md", "something else"), -812.0),
+    )
+    raw = await VectorBackend([(entry(score="coverage"), store)]).search(RagRequest(query="redis lag"), 1.0)
+    told = [(each["source"], each["score"], each["relevance_level"]) for each in raw["documents"]]
+    assert told == [("half.md", 0.5, "HIGH"), ("whole.md", 1.0, "HIGH")]
+
+
 async def test_scores_a_rounding_away_are_bounded() -> None:
     hits = await store_hits(entry(), Fixed((text("a"), 1.0000002), (text("b"), -0.4)), "x", 1)
     assert [hit.score for hit in hits] == [1.0, 0.0]

@@ -13,7 +13,7 @@ from sqlalchemy import text
 from sqlmodel import SQLModel
 
 from graph.contract import Intent, PublicStatus, RunState
-from nodes.ports import RunEnd, RunRecord
+from nodes.ports import RunEnd, RunRecord, SessionBusy
 from release.contract import ReleaseOutcome
 from service.store.clock import SystemClock
 from service.store.ids import Uuid4Source
@@ -49,7 +49,16 @@ async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
 
 
 async def test_r98_a_run_comes_back_as_it_was_created(store: Store) -> None:
-    run = a_run(execution_id="e-1", lease_until=1_700_000_060.25, forked_from="run-0", usage={"a": [1, {"b": None}]})
+    run = a_run(
+        execution_id="e-1",
+        lease_until=1_700_000_060.25,
+        forked_from="run-0",
+        usage={"a": [1, {"b": None}]},
+        owner="alice",
+        thread_id="t-1",
+        session_lock='["alice", "session-1"]',
+        context={"model": None, "budget": {"tool_calls": 3}},
+    )
     assert await store.create(run)
     assert await store.get("run-1") == run
     assert await store.get("run-2") is None
@@ -223,6 +232,43 @@ async def test_r134_the_active_run_of_a_session_is_the_one_that_has_not_ended(st
     assert active.run_id == "run-1"
     await store.transition("run-1", ACTIVE, RunState.CANCELLED)
     assert await store.active("session-1") is None
+
+
+async def test_r134_a_session_lock_lets_one_run_begin_until_it_ends(store: Store) -> None:
+    assert await store.create(a_run("run-1", session_lock="alice's session"))
+    with pytest.raises(SessionBusy, match="session_id"):
+        await store.create(a_run("run-2", session_lock="alice's session"))
+    assert not await store.create(a_run("run-1", session_lock="alice's session")), "the run itself exists already"
+    assert await store.create(a_run("run-3", session_lock="bob's session"))
+    assert await store.create(a_run("run-4"))
+    assert await store.create(a_run("run-5")), "without a lock nothing is held"
+    assert await store.transition("run-1", ACTIVE, RunState.CANCEL_REQUESTED)
+    with pytest.raises(SessionBusy):
+        await store.create(a_run("run-2", session_lock="alice's session"))
+    assert await store.transition("run-1", frozenset({RunState.CANCEL_REQUESTED}), RunState.CANCELLED)
+    ended = await store.get("run-1")
+    assert ended is not None
+    assert ended.session_lock is None
+    assert await store.create(a_run("run-2", session_lock="alice's session"))
+
+
+async def test_r134_of_runs_that_begin_at_once_in_a_session_one_does(store: Store) -> None:
+    runs = [a_run(f"run-{index}", session_lock="s") for index in range(8)]
+    results = await asyncio.gather(*(store.create(run) for run in runs), return_exceptions=True)
+    assert sorted(map(str, results)) == ["True"] + 7 * ["session_id: the session has a run that has not ended"]
+
+
+async def test_r98_r134_sessions_of_two_owners_are_two_sessions(store: Store) -> None:
+    ended = {"internal_state": RunState.SUCCESS, "published_result": {"conclusion": "x"}}
+    for index, owner in enumerate([None, "alice", "bob"]):
+        await store.create(a_run(f"old-{owner}", owner=owner, created_at=1.0 + index, **ended))
+        await store.create(a_run(f"new-{owner}", owner=owner, created_at=9.0 - index))
+    for owner in (None, "alice", "bob"):
+        previous, active = await store.previous_turn("session-1", owner), await store.active("session-1", owner)
+        assert (previous and previous.run_id, active and active.run_id) == (f"old-{owner}", f"new-{owner}")
+    assert await store.previous_turn("session-1", "carol") is await store.active("session-1", "carol") is None
+    assert [run.run_id for run in await store.runs(9, owner="alice")] == ["new-alice", "old-alice"]
+    assert len(await store.runs(9, "session-1")) == 6
 
 
 async def test_r99_previous_turn_is_the_latest_successful_diagnosis_that_published(store: Store) -> None:

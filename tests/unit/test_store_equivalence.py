@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from graph.contract import Intent, RunState, TraceEvent, TraceEventType
-from nodes.ports import AgentStepRow, ArchiveEntry, JournalBatch, RunEnd, RunRecord
+from nodes.ports import AgentStepRow, ArchiveEntry, JournalBatch, RunEnd, RunRecord, SessionBusy
 from release.contract import ReleaseOutcome
 from service.store.clock import FixedClock
 from service.store.engine import open_database, sqlite_url
@@ -23,6 +23,7 @@ from service.store.runs import SqlRunStore
 
 RUN_IDS = st.sampled_from(["run-1", "run-2", "run-3"])
 SESSIONS = st.sampled_from(["s-1", "s-2", None])
+OWNERS = st.sampled_from(["alice", None])
 EXECUTIONS = st.sampled_from(["e-1", "e-2"])
 TIMES = st.integers(0, 50).map(float)
 STATES = st.sampled_from(list(RunState))
@@ -85,19 +86,37 @@ class StoresAgree(RuleBasedStateMachine):
         sql, memory = (getattr(store, name)(*arguments) for store in (self.sql, self.memory))
         try:
             expected = self._do(memory)
-        except ValueError:
-            expected = ValueError
+        except (ValueError, SessionBusy) as error:
+            expected = type(error)
         try:
             actual = self._do(sql)
-        except ValueError:
-            actual = ValueError
+        except (ValueError, SessionBusy) as error:
+            actual = type(error)
         assert actual == expected, name
 
     @rule(
-        run_id=RUN_IDS, session=SESSIONS, created=TIMES, intent=st.sampled_from(list(Intent)), query=st.text(max_size=5)
+        run_id=RUN_IDS,
+        session=SESSIONS,
+        created=TIMES,
+        intent=st.sampled_from(list(Intent)),
+        query=st.text(max_size=5),
+        owner=OWNERS,
+        lock=st.sampled_from(["l-1", "l-2", None]),
     )
-    def create(self, run_id: str, session: str | None, created: float, intent: Intent, query: str) -> None:
-        self._same("create", RunRecord(run_id, query, session, RunState.CREATED, created, intent=intent))
+    def create(
+        self,
+        run_id: str,
+        session: str | None,
+        created: float,
+        intent: Intent,
+        query: str,
+        owner: str | None,
+        lock: str | None,
+    ) -> None:
+        run = RunRecord(
+            run_id, query, session, RunState.CREATED, created, intent=intent, owner=owner, session_lock=lock
+        )
+        self._same("create", run)
 
     @rule(run_id=RUN_IDS, expected=st.frozensets(STATES), to=STATES, end=ENDS)
     def transition(self, run_id: str, expected: frozenset[RunState], to: RunState, end: RunEnd | None) -> None:
@@ -128,11 +147,11 @@ class StoresAgree(RuleBasedStateMachine):
     def purge(self, now: float) -> None:
         assert self._do(self.sql_journal.purge(now)) == self._do(self.memory_journal.purge(now))
 
-    @rule(now=TIMES, session=SESSIONS, run_id=RUN_IDS)
-    def look(self, now: float, session: str | None, run_id: str) -> None:
-        self._same("runs", 2, session)
-        self._same("previous_turn", session or "s-1")
-        self._same("active", session or "s-1")
+    @rule(now=TIMES, session=SESSIONS, run_id=RUN_IDS, owner=OWNERS)
+    def look(self, now: float, session: str | None, run_id: str, owner: str | None) -> None:
+        self._same("runs", 2, session, owner)
+        self._same("previous_turn", session or "s-1", owner)
+        self._same("active", session or "s-1", owner)
         self._same("abandoned", now)
         for read in ("trace", "steps", "archive"):
             sql, memory = (getattr(journal, read)(run_id) for journal in (self.sql_journal, self.memory_journal))

@@ -1,4 +1,8 @@
-"""Knowledge in vector stores: any store that returns cosine scores, behind RagBackend (R54, R129)."""
+"""Knowledge in vector stores behind RagBackend (R129).
+
+A level comes from the cosine that the store returns, or, where its scores only rank (BM25, hybrid search), from the share
+of the query's terms that a passage holds (R54).
+"""
 
 from __future__ import annotations
 
@@ -18,8 +22,9 @@ from tools.evidence_tool import ToolFailure
 from tools.masking import mask_text
 from tools.rag.backend_fts import raw_response
 from tools.rag.request import RagRequest
-from tools.rag.score import Hit, Thresholds, interleave, rank_documents
+from tools.rag.score import Hit, Thresholds, coverage, interleave, rank_documents
 from tools.rag.search import document_id
+from tools.rag.tokenize import index_terms, query_terms
 
 NEAREST = 20
 """Passages asked of a store; several may come from one file."""
@@ -78,11 +83,11 @@ async def _asked(entry: KnowledgeEntry, store: VectorSearch, query: str, seconds
 
 
 async def store_hits(entry: KnowledgeEntry, store: VectorSearch, query: str, seconds: float) -> list[Hit]:
-    """Return what a store finds, nearest first, with cosine similarity (0 to 1) as score. Raises ToolFailure."""
+    """Return what a store finds, best first, with the score (0 to 1) that gives the level. Raises ToolFailure."""
     try:
         async with asyncio.timeout(seconds):
             found = await store.similarity_search_with_score(query, NEAREST)
-        hits = [_hit(entry, text, float(score)) for text, score in found]
+        hits = _by_coverage(entry, query, found) if entry.score == "coverage" else _by_cosine(entry, found)
     except TimeoutError:
         raise ToolFailure(ToolErrorCode.TOOL_TIMEOUT) from None
     except ToolFailure:
@@ -95,13 +100,35 @@ async def store_hits(entry: KnowledgeEntry, store: VectorSearch, query: str, sec
     return sorted(once.values(), key=lambda hit: (-hit.rank, hit.document_id))
 
 
-def _hit(entry: KnowledgeEntry, text: StoredText, score: float) -> Hit:
+def _by_coverage(entry: KnowledgeEntry, query: str, found: Sequence[tuple[StoredText, float]]) -> list[Hit]:
+    """Keep the store's order. How common a term is in the store is not known here, so all weigh the same."""
+    weights = dict.fromkeys(query_terms(query).judged, 1.0)
+    return [
+        _hit(
+            entry,
+            text,
+            -float(place),
+            coverage(weights, set(index_terms(f"{text.metadata.get('title')} {text.content}"))),
+        )
+        for place, (text, _) in enumerate(found)
+    ]
+
+
+def _by_cosine(entry: KnowledgeEntry, found: Sequence[tuple[StoredText, float]]) -> list[Hit]:
+    similar = [(text, _similarity(entry, float(score))) for text, score in found]
+    return [_hit(entry, text, score, score) for text, score in similar]
+
+
+def _similarity(entry: KnowledgeEntry, score: float) -> float:
     similarity = 1 - score if entry.score == "cosine_distance" else score
     if not math.isfinite(similarity) or abs(similarity) > 1 + _SLACK:
         # A level from a score of another kind would be an accident, so there is none.
         _log.error("the vector store of knowledge %s returns scores that are no %s", entry.name, entry.score)
         raise ToolFailure(ToolErrorCode.BACKEND_ERROR)
-    similarity = min(1.0, max(0.0, similarity))
+    return min(1.0, max(0.0, similarity))
+
+
+def _hit(entry: KnowledgeEntry, text: StoredText, rank: float, score: float) -> Hit:
     content = mask_text(text.content)[:MAX_CONTENT_CHARS]
     # Ids of a store may be random; where a text came from and what it says is what makes it the same.
     whole = f"{text.metadata.get('source')}\n{text.content}"
@@ -113,8 +140,8 @@ def _hit(entry: KnowledgeEntry, text: StoredText, score: float) -> Hit:
         title=title if isinstance(title, str) and title else PurePosixPath(source).stem,
         source=source,
         content=content,
-        rank=similarity,
-        score=similarity,
+        rank=rank,
+        score=score,
     )
 
 

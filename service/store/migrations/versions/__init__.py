@@ -1,0 +1,1 @@
+"""One module a version, in order. A version that was released never changes."""
