@@ -19,7 +19,7 @@ from langgraph.types import Overwrite
 from graph.context import DiagnosisContext
 from graph.contract import RunState, TraceEventType
 from graph.state import DiagnosisState
-from nodes.archive import fork_entry, harness_entry, interrupted_entry, node_entries
+from nodes.archive import fork_entry, fork_settings, harness_entry, interrupted_entry, node_entries
 from nodes.contract import RunSettings
 from nodes.events import event
 from nodes.forking import Fork, check_forkable, copy_run, forked_settings, merged
@@ -89,6 +89,8 @@ class DiagnosisHarnessCore:
             return settings
         if held.internal_state not in TERMINAL:
             await self._hold_lease(run, held)
+        # A replay starts the Run once: the time it began is the one it must be told (R67).
+        run.clock.readings[:] = [held.created_at]
         return self._settings(run, run_id, held.created_at)
 
     async def enter(self, run: NodeRun, state: DiagnosisState, node: str) -> tuple[NodeRun, Fork | None]:
@@ -163,7 +165,7 @@ class DiagnosisHarnessCore:
         settings = await self.start_run(run, state["query"], state.get("session_id"), forked_from=old)
         fork = await copy_run(run.resources, old.run_id, settings, state, node)
         begins = (harness_entry(self._resources, run.model()), fork_entry(state, node))
-        fork = replace(fork, archive=(*begins, *fork.archive))
+        fork = replace(fork, archive=(*begins, *fork.archive, *fork_settings(state, run)))
         record = await run.resources.runs.get(settings.run_id)
         return replace(run, settings=settings, record=record), fork
 

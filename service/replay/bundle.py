@@ -8,7 +8,7 @@ from functools import cached_property
 from hashlib import sha256
 from typing import Any
 
-from service.replay.contract import FORMAT, KINDS, RunPayload
+from service.replay.format import FORMAT, KINDS, RunPayload
 from tools.scope import canonical_json
 
 

@@ -13,6 +13,7 @@ from typing import Any
 from langchain_core.messages import messages_from_dict
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.errors import NodeCancelledError
 
 from graph.context import DiagnosisContext
 from graph.contract import RunState, TraceEventType
@@ -113,7 +114,7 @@ class _Stage:
             await self._graph.ainvoke(graph_input, self._config, context=self._context)
         except OffTheRecord as here:
             return here.key
-        except asyncio.CancelledError:
+        except (asyncio.CancelledError, NodeCancelledError):
             # The host's cancel, where it struck then; the graph has marked the end.
             if not self._bundle.by_kind["outside"].get("end", {}).get("finished"):
                 raise
@@ -215,12 +216,17 @@ def _resources(
         lease_seconds=harness["lease_seconds"],
         run_timeout_seconds=harness["run_timeout_seconds"],
         host_serialises_threads=harness["host_serialises_threads"],
+        pause=_at_once,
         start_archive=[
             ArchiveEntry("settings", name, bundle.settings[name])
             for name in ("catalog", "tools", "prompts")
             if name in bundle.settings
         ],
     )
+
+
+async def _at_once(seconds: float) -> None:
+    """Wait for nothing: the recorded clock tells how long it took."""
 
 
 def _unfinished(record: RunRecord | None, bundle: Bundle) -> RunRecord | None:

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from graph.contract import TraceEventType
 from nodes.ports import AgentStepRow, ArchiveEntry, RunRecord
 from service.replay.bundle import Bundle, Entry, numbered
-from service.replay.contract import FORMAT, payload_model
+from service.replay.format import FORMAT, payload_model
 from service.replay.text import BundleError
 from service.store.rows import TraceRow
 from service.store.status import TERMINAL

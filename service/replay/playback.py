@@ -126,15 +126,13 @@ class RecordedModel:
         """Return the recorded answer. Raises ModelCallFailed, also where none was recorded."""
         answer = self._answers.get(f"{request.component.value}/{request.round_}")
         if answer is None:
-            raise ModelCallFailed(ModelFailureKind.UNAVAILABLE, retry_after=0.0)
+            raise ModelCallFailed(ModelFailureKind.UNAVAILABLE)
         if answer["failure"] is None:
             return _reply(answer)
-        # Where a second attempt is on record, its pause has been waited for already.
-        again = f"{request.component.value}/{request.round_ + 1}" in self._answers
         raise ModelCallFailed(
             ModelFailureKind(answer["failure"]),
             answered=bool(answer.get("answered", False)),
-            retry_after=0.0 if again else answer.get("retry_after"),
+            retry_after=answer.get("retry_after"),
             usage=_usage(answer.get("usage")),
         )
 
@@ -251,12 +249,14 @@ class RecordedCanonicalStore(MemoryCanonicalStore):
     async def get(self, run_id: str, tool_call_id: str) -> CanonicalRecord | None:
         """Return the record as it was found then."""
         found = self._failing(outside.GET)
-        if found in (outside.MISSING, outside.FOREIGN):
-            return None
         record = await super().get(run_id, tool_call_id)
-        if record is not None and found == InvocationStatus.PROJECTING:
-            return record.model_copy(update={"status": InvocationStatus.PROJECTING})
-        return record
+        if found == outside.MISSING or record is None:
+            return None
+        changes: dict[str, dict[str, Any]] = {
+            outside.FOREIGN: {"run_id": outside.FOREIGN},
+            InvocationStatus.PROJECTING.value: {"status": InvocationStatus.PROJECTING},
+        }
+        return record.model_copy(update=changes.get(found or "", {}))
 
     def _failing(self, operation: str) -> str | None:
         answer = self._recording.answer(operation)

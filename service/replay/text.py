@@ -13,7 +13,7 @@ from typing import Any, Final, NoReturn
 from pydantic import ValidationError
 
 from service.replay.bundle import Bundle, Entry
-from service.replay.contract import FORMAT, RUN_ID, payload_model
+from service.replay.format import FORMAT, RUN_ID, payload_model
 from tools.scope import canonical_json
 
 MAX_BUNDLE_BYTES: Final = 64 * 1024 * 1024
