@@ -35,7 +35,7 @@ def fork_entry(state: Mapping[str, Any], node: str) -> ArchiveEntry:
 
 def fork_settings(state: Mapping[str, Any], run: NodeRun) -> list[ArchiveEntry]:
     """Archive question and settings as the state tells them: the archive of the Run that was left may be gone."""
-    settings, tracker = run.run, state["tracker"]
+    settings, tracker = run.run, {**run.context.model_dump(), **(state.get("tracker") or {})}
     context = {
         "model": settings.model,
         "language": settings.language,

@@ -19,6 +19,7 @@ from service.cli import (
     index_command,
     replay_commands,
     run_commands,
+    serve_command,
     tool_command,
 )
 from service.cli.console import CliError, ExitCode, complain, prepare_logging, prepare_streams, print_json
@@ -39,6 +40,7 @@ app.command("trace")(run_commands.trace)
 app.command("export")(replay_commands.export)
 app.command("import")(replay_commands.import_)
 app.command("replay")(replay_commands.replay)
+app.command("serve")(serve_command.serve)
 app.command("index")(index_command.index)
 app.command("calibrate")(calibrate_command.calibrate)
 app.command("tool")(tool_command.tool)

@@ -25,7 +25,7 @@ from nodes.outside import GET_RUN, MISSING
 from nodes.ports import ArchiveEntry, JournalBatch, Resources, RunRecord
 from nodes.run_end import end_without_result
 from nodes.usage import usage_of
-from service.diagnosis import INTERNAL_ERROR
+from service.execution import INTERNAL_ERROR
 from service.replay.bundle import Bundle
 from service.replay.catalog import tools_of
 from service.replay.export import export_run
