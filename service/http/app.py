@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 
 from service.app import open_app
-from service.http import chat_routes, run_routes
+from service.http import alert_routes, chat_routes, run_routes, upload_routes
 from service.http.auth import Tokens
 from service.http.errors import ApiError, ApiErrorCode, add_error_handlers, error_response
 from service.http.gate import Gate
@@ -87,6 +87,8 @@ def create_app(
     app.add_exception_handler(SQLAlchemyError, _store_unavailable)
     app.include_router(chat_routes.router)
     app.include_router(run_routes.router)
+    app.include_router(upload_routes.router, max_body_size=settings.max_upload_bytes + upload_routes.FORM_BYTES)
+    app.include_router(alert_routes.router, max_body_size=alert_routes.MAX_WEBHOOK_BYTES)
     app.include_router(health)
     return app
 
