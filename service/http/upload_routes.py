@@ -3,21 +3,56 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Annotated, Literal
+from collections.abc import Callable, Coroutine
+from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Form, UploadFile
+from fastapi import APIRouter, Form, Request, Response, UploadFile
+from fastapi.routing import APIRoute
 from pydantic import BaseModel, ConfigDict, Field
+from starlette.exceptions import HTTPException
 
 from service.app import KNOWLEDGE_FOLDER
 from service.http.errors import ApiError, ApiErrorCode
-from service.http.service import Caller, ServiceHere, refusals
+from service.http.service import BODY_SECONDS, Caller, ServiceHere, body_late, refusals
 from service.uploads import ALLOWED_TYPES, StoredUpload, UploadRefused, UploadTooLarge, store_upload
 from tools.rag.folder import KnowledgeError
 
 FORM_BYTES = 16_384
 """What a multipart body may have beside the file: boundaries, headers, the other field."""
 
-router = APIRouter(prefix="/api", tags=["knowledge"])
+
+class UploadRoute(APIRoute):
+    """A route that takes one file as multipart/form-data, within its time."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """Parse the form before the route's own handler, which then finds it read."""
+        handle = super().get_route_handler()
+
+        async def handle_form(request: Request) -> Response:
+            media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+            if media_type != "multipart/form-data":
+                message = "Content-Type: must be multipart/form-data"
+                raise ApiError(415, ApiErrorCode.UNSUPPORTED_MEDIA_TYPE, message)
+            await _read_form(request)
+            return await handle(request)
+
+        return handle_form
+
+
+async def _read_form(request: Request) -> None:
+    try:
+        async with asyncio.timeout(BODY_SECONDS):
+            await request.form(max_files=1, max_fields=1)
+    except TimeoutError:
+        raise body_late() from None
+    except HTTPException as error:
+        if error.status_code == 413:
+            raise
+        message = "body: must be one `file` and at most one `knowledge`, as multipart/form-data"
+        raise ApiError(400, ApiErrorCode.INVALID_REQUEST, message) from None
+
+
+router = APIRouter(prefix="/api", route_class=UploadRoute, tags=["knowledge"])
 
 
 class UploadData(BaseModel):
