@@ -88,7 +88,8 @@ class Execution:
         self._control = control or RunControl()
         self._execution_id = execution_id or str(uuid.uuid4())
         self._last_step = 0
-        self._graph = app.graph
+        # A service's questions are routed first; a command asks for a diagnosis.
+        self._graph: Any = app.chat if record is not None else app.graph
         self.run_id = record.run_id if record else None
         self._config: RunnableConfig = {
             "configurable": {"thread_id": (record and record.thread_id) or str(uuid.uuid4())},
