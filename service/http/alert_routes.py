@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from fastapi import APIRouter, Response
 
+from graph.contract import Intent
 from nodes.ports import RunRecord
 from service.alert_payload import AlertmanagerWebhook
 from service.alerts import AlertsAnswer, AlertState, take_alerts
@@ -66,7 +67,8 @@ class _CallersRuns:
         return found[0] if found and found[0].owner == self.owner else None
 
     async def start(self, question: str, at: str | None, session_id: str) -> str:
-        record = await self.service.manager.start(Question(question, session_id, self.owner, at))
+        asked = Question(question, session_id, self.owner, at, intent=Intent.DIAGNOSIS)
+        record = await self.service.manager.start(asked)
         return record.run_id
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Coroutine
 from typing import Annotated, Any, Literal
 
@@ -17,6 +18,7 @@ from service.http.service import BODY_SECONDS, Caller, ServiceHere, body_late, r
 from service.uploads import ALLOWED_TYPES, StoredUpload, UploadRefused, UploadTooLarge, store_upload
 from tools.rag.folder import KnowledgeError
 
+logging.getLogger("python_multipart").setLevel(logging.ERROR)  # it warns of every body that is no form
 FORM_BYTES = 16_384
 """What a multipart body may have beside the file: boundaries, headers, the other field."""
 
@@ -42,7 +44,7 @@ class UploadRoute(APIRoute):
 async def _read_form(request: Request) -> None:
     try:
         async with asyncio.timeout(BODY_SECONDS):
-            await request.form(max_files=1, max_fields=1)
+            form = await request.form(max_files=1, max_fields=1)
     except TimeoutError:
         raise body_late() from None
     except HTTPException as error:
@@ -50,6 +52,8 @@ async def _read_form(request: Request) -> None:
             raise
         message = "body: must be one `file` and at most one `knowledge`, as multipart/form-data"
         raise ApiError(400, ApiErrorCode.INVALID_REQUEST, message) from None
+    if not getattr(form.get("file"), "filename", None):
+        raise ApiError(422, ApiErrorCode.INVALID_REQUEST, "file: must be a file with a name")
 
 
 router = APIRouter(prefix="/api", route_class=UploadRoute, tags=["knowledge"])
