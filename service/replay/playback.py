@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from langchain_core.messages import AIMessage
 from pydantic import BaseModel
 
-from graph.contract import RunState, TraceEvent, TraceEventType
+from graph.contract import Intent, RunState, TraceEvent, TraceEventType
 from nodes import outside
 from nodes.node_run import CURRENT_NODE
 from nodes.ports import (
@@ -206,6 +206,17 @@ class RecordedRunStore(InMemoryRunStore):
             self._others_moved(run_id, RunState.CANCEL_REQUESTED)
         return await super().transition(run_id, expected, to, end)
 
+    async def set_intent(self, run_id: str, intent: Intent) -> bool:
+        """Record the intent, unless the Run was over by then."""
+        return self._recording.answer(outside.SET_INTENT) != outside.NO and await super().set_intent(run_id, intent)
+
+    async def previous_turn(self, session_id: str, owner: str | None = None) -> RunRecord | None:
+        """Return what the session's previous turn had published then."""
+        before = self._recording.bundle.by_kind["question"].get("previous_turn")
+        if before is None:
+            return None
+        return RunRecord("previous", before["query"], session_id, RunState.SUCCESS, 0.0, **_published(before))
+
     async def find(self, run_id: str) -> RunRecord | None:
         """Return the Run as it stands, outside of the recorded order."""
         return await super().get(run_id)
@@ -218,6 +229,10 @@ class RecordedRunStore(InMemoryRunStore):
         if state in TERMINAL:
             changes |= {name: getattr(end, name) for name in RunEnd.__dataclass_fields__}
         self._runs[run_id] = replace(run, **changes)
+
+
+def _published(before: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: before[name] for name in ("published_result", "fallback")}
 
 
 class RecordedCanonicalStore(MemoryCanonicalStore):
