@@ -24,7 +24,7 @@ from graph.routes import PATHS, after_route_intent
 from nodes.archive import interrupted_entry
 from nodes.contract import CollectionEnd, EndCause
 from nodes.outside import GET_RUN, MISSING
-from nodes.ports import ArchiveEntry, JournalBatch, Resources, RunRecord
+from nodes.ports import ArchiveEntry, JournalBatch, ModelFactory, Resources, RunRecord
 from nodes.run_end import end_without_result
 from nodes.usage import usage_of
 from service.execution import INTERNAL_ERROR
@@ -32,6 +32,7 @@ from service.replay.bundle import Bundle
 from service.replay.catalog import tools_of
 from service.replay.export import export_run
 from service.replay.playback import (
+    ByScope,
     OffTheRecord,
     RecordedCanonicalStore,
     RecordedClock,
@@ -44,6 +45,7 @@ from service.replay.playback import (
     parent_of,
     recorded_tools,
 )
+from tools.contract import Scope
 from tools.evidence_tool import EvidenceTool
 
 FIXED_EDGES = {
@@ -73,6 +75,31 @@ async def replay(
     return await _Stage(bundle, tools if tools is not None else tools_of(bundle), context).play()
 
 
+@dataclass(frozen=True, slots=True)
+class WithModel:
+    """How a Run went with another model: what it published, which of its calls were on record, and which were not."""
+
+    outcome: Mapping[str, Any] | None
+    bundle: Bundle | None
+    recorded_calls: int
+    unrecorded: tuple[Scope, ...]
+
+
+async def replay_with(
+    bundle: Bundle, models: ModelFactory, *, tools: Mapping[str, EvidenceTool] | None = None
+) -> WithModel:
+    """Put the Run's question to a live model over the recorded results; a call without a record is a tool ERROR.
+
+    Time stands still beyond the record. Raises BundleError.
+    """
+    tools = tools if tools is not None else tools_of(bundle)
+    run = ByScope(bundle, tools)
+    stage = _Stage(bundle, tools, recorded_context(bundle), models=models, run=run)
+    played = (await stage.play()).bundle
+    outcome = played.by_kind["result"].get("result") if played else None
+    return WithModel(outcome, played, run.recorded, tuple(run.unrecorded))
+
+
 def recorded_context(bundle: Bundle) -> DiagnosisContext:
     """Return the settings the Run had."""
     payload = {name: value for name, value in bundle.settings["context"].items() if name != "model_name"}
@@ -82,13 +109,24 @@ def recorded_context(bundle: Bundle) -> DiagnosisContext:
 class _Stage:
     """One replay: the real graph over what was recorded."""
 
-    def __init__(self, bundle: Bundle, tools: Mapping[str, EvidenceTool], context: DiagnosisContext | None) -> None:
+    def __init__(
+        self,
+        bundle: Bundle,
+        tools: Mapping[str, EvidenceTool],
+        context: DiagnosisContext | None,
+        *,
+        models: ModelFactory | None = None,
+        run: ByScope | None = None,
+    ) -> None:
         self._bundle = bundle
         self._context = context or recorded_context(bundle)
         recording = Recording(bundle, strict=context is None)
         self._runs = RecordedRunStore(recording)
         self._journal = RecordedJournal(recording)
-        self._resources = _resources(recording, self._runs, self._journal, tools)
+        resources = _resources(recording, self._runs, self._journal, tools)
+        if models is not None and run is not None:
+            resources = changed(resources, models=models, tools=recorded_tools(tools, bundle, run))
+        self._resources = resources
         self._graph = _graph(bundle, self._resources)
         self._config: RunnableConfig = {
             "configurable": {"thread_id": "replay"},

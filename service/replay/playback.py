@@ -31,7 +31,7 @@ from service.store.memory import InMemoryJournal, InMemoryRunStore
 from service.store.status import TERMINAL
 from tools.canonical.memory import MemoryCanonicalStore
 from tools.canonical.store import CanonicalRecordTooLarge, CanonicalStoreUnavailable
-from tools.contract import CanonicalRecord, EvidenceStatus, InvocationStatus, ToolErrorCode
+from tools.contract import CanonicalRecord, EvidenceStatus, InvocationStatus, Scope, ToolErrorCode
 from tools.evidence_tool import CallContext, EvidenceTool, ToolFailure, ToolOutcome
 
 FOR_EVER_DAYS = 1_000_000.0
@@ -341,6 +341,28 @@ def recorded_tools(tools: Mapping[str, EvidenceTool], bundle: Bundle, run: Execu
     """Put the record behind each tool."""
     told = bundle.settings.get("tools", {})
     return {name: RecordedTool(tool, told.get(name, {}).get("description"), run) for name, tool in tools.items()}
+
+
+class ByScope:
+    """Runs a call whose normalized scope was asked then from that record; other calls are kept in `unrecorded`."""
+
+    def __init__(self, bundle: Bundle, tools: Mapping[str, EvidenceTool]) -> None:
+        self._tools = tools
+        self._results: dict[str, list[Mapping[str, Any]]] = {}
+        for record in sorted(bundle.by_kind["agent_result"].values(), key=lambda each: float(each["created_at"])):
+            self._results.setdefault(record["scope"]["key"], []).append(record)
+        self.recorded = 0
+        self.unrecorded: list[Scope] = []
+
+    def __call__(self, tool_name: str, request: BaseModel) -> Mapping[str, Any] | None:
+        """Return the record of this scope: the next one where it was asked again after an error."""
+        scope = self._tools[tool_name].scope(request)
+        results = self._results.get(scope.key)
+        if not results:
+            self.unrecorded.append(scope)
+            return None
+        self.recorded += 1
+        return results.pop(0) if len(results) > 1 else results[0]
 
 
 def by_call_id(bundle: Bundle, calling: Callable[[], str]) -> Execution:
