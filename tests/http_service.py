@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,6 +12,7 @@ from typing import Any
 
 import httpx
 
+from nodes.ports import RunRecord
 from service.http.app import create_app, opened_service
 from service.http.auth import Tokens, parse_tokens
 from service.http.server import Server, address_of, bind, server_config
@@ -110,3 +111,17 @@ async def ask_stream(client: httpx.AsyncClient, question: str = QUESTION, **more
     body = {"Question": question, **more.pop("body", {})}
     async with watching(client, "POST", "/api/chat_stream", json=body, **more) as stream:
         return [event async for event in stream.events()]
+
+
+async def until(condition: Callable[[], bool], seconds: float = 30) -> None:
+    """Wait for a condition."""
+    async with asyncio.timeout(seconds):
+        while not condition():  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
+
+
+async def ended(served: Served, run_id: str, seconds: float = 60) -> RunRecord:
+    """Wait for a Run's end, by the run store."""
+    record = await asyncio.wait_for(served.service.manager.wait(run_id), seconds)
+    assert record is not None
+    return record

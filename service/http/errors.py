@@ -89,6 +89,10 @@ def add_error_handlers(app: FastAPI, *, max_request_bytes: int) -> None:
             message = f"body: at most {max_request_bytes} bytes are allowed"
         return error_response(error.status_code, code, message, error.headers)
 
+    @app.exception_handler(Exception)
+    async def _unexpected(_: Request, __: Exception) -> JSONResponse:
+        return error_response(500, ApiErrorCode.SERVICE_ERROR, "the service failed; see its log")
+
     @app.exception_handler(RequestValidationError)
     async def _invalid(_: Request, error: RequestValidationError) -> JSONResponse:
         status, message = _explain(error.errors())
