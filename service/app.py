@@ -35,6 +35,7 @@ from service.store.migrations.upgrade import DatabaseTooNew
 from service.store.runs import SqlRunStore
 from service.store.serving import SqlServing
 from service.system_view import SystemView, catalog_view
+from service.tracing import start_tracing
 from tools.canonical.store import CanonicalStore
 from tools.catalog import Catalog, load_catalog
 from tools.evidence_tool import EvidenceTool
@@ -90,6 +91,7 @@ def build_parts(settings: Settings, *, catalog: Catalog | None = None, env: Mapp
 
     Refuses to start without the secrets that the configuration needs (R127).
     """
+    start_tracing(settings.trace_fields)
     catalog = catalog or load_catalog(settings.catalog)
     require_secrets(settings, catalog, env)
     models = ConfiguredModels(settings, env, OfflineClient())

@@ -7,14 +7,16 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, SecretStr, StringConstraints, ValidationError, field_validator, model_validator
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from graph.budget import BudgetLimits
 from graph.context import DiagnosisContext
 from service.models.recorded import PREFIX as RECORDED_PREFIX
 from service.store.engine import DatabaseUrlError, database_url, sqlite_url
+from service.trace_privacy import FIELDS
 from tools.canonical.redis_url import parse_redis_url
 from tools.catalog import Catalog
+from tools.rag.folder import MAX_FILE_BYTES
 
 PREFIX = "SUPERBIZ_"
 OFFLINE = "offline"
@@ -102,6 +104,11 @@ class Settings(BaseSettings):
         default=30.0, gt=0, le=3650, description="How long evidence, export and forks of a run can be read (R67)."
     )
 
+    trace_fields: Annotated[tuple[str, ...], NoDecode] = Field(
+        default=(),
+        description="What may leave in a LangSmith trace beside names, times and counts; comma-separated, see below.",
+    )
+
     api_tokens: SecretStr | None = Field(
         default=None, description="NAME:TOKEN pairs, separated by commas: who may call the service (R134)."
     )
@@ -110,12 +117,29 @@ class Settings(BaseSettings):
     max_request_bytes: int = Field(
         default=65_536, ge=1024, le=16_777_216, description="Body of one request to the service, uploads aside."
     )
+    max_upload_bytes: int = Field(
+        default=1_048_576, ge=1024, le=MAX_FILE_BYTES, description="One uploaded document (R134)."
+    )
+    alert_quiet_minutes: float = Field(
+        default=60.0,
+        ge=0,
+        le=10_080,
+        description="How long an alert that still fires is answered with the run that diagnosed it.",
+    )
     heartbeat_seconds: float = Field(
         default=15.0, gt=0, le=3600, description="Silence after which an event stream gets a comment (R132)."
     )
     stop_seconds: float = Field(
         default=10.0, ge=0, le=600, description="Time a stopping service gives steps in flight before it cuts them off."
     )
+
+    @field_validator("trace_fields", mode="before")
+    @classmethod
+    def _known_trace_fields(cls, value: Any) -> Any:
+        names = tuple(filter(None, map(str.strip, value.split(",")))) if isinstance(value, str) else tuple(value)
+        if not set(names) <= set(FIELDS):
+            raise ValueError(f"allowed, separated by commas: {', '.join(FIELDS)}")
+        return names
 
     @field_validator("catalog", "home")
     @classmethod

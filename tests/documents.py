@@ -33,7 +33,7 @@ def settings_table() -> str:
     """Return the table of all settings: variable, default, allowed values, meaning."""
     rows = ["| variable | default | allowed | meaning |", "|---|---|---|---|"]
     for name, field in Settings.model_fields.items():
-        default = "" if field.default in (None, PydanticUndefined) else f"`{_plain(field.default)}`"
+        default = "" if field.default in (None, (), PydanticUndefined) else f"`{_plain(field.default)}`"
         rows.append(f"| `{env_name(name)}` | {default} | {_allowed(field)} | {field.description or ''} |")
     return "\n".join(rows)
 

@@ -15,8 +15,9 @@ from starlette.responses import JSONResponse
 from starlette.types import Receive, Scope, Send
 
 from service.app import open_app
-from service.http import chat_routes, run_routes
+from service.http import alert_routes, chat_routes, run_routes, upload_routes
 from service.http.auth import Tokens
+from service.http.body_limit import BodyLimit
 from service.http.errors import ApiError, ApiErrorCode, add_error_handlers, error_response
 from service.http.gate import Gate
 from service.http.schemas import HealthView
@@ -94,14 +95,20 @@ def create_app(
         description=DESCRIPTION,
         version=version("superbizagent"),
         lifespan=lifespan if service is None else None,
-        max_body_size=settings.max_request_bytes,
         redirect_slashes=False,
     )
     app.state.service = service
-    add_error_handlers(app, max_request_bytes=settings.max_request_bytes)
+    larger = {
+        "/api/upload": settings.max_upload_bytes + upload_routes.FORM_BYTES,
+        "/api/alerts": alert_routes.MAX_WEBHOOK_BYTES,
+    }
+    app.add_middleware(BodyLimit, default=settings.max_request_bytes, by_path=larger)
+    add_error_handlers(app)
     app.add_exception_handler(SQLAlchemyError, _store_unavailable)
     app.include_router(chat_routes.router)
     app.include_router(run_routes.router)
+    app.include_router(upload_routes.router)
+    app.include_router(alert_routes.router)
     app.include_router(health)
     return app
 
