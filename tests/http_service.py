@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+import os
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -125,3 +128,23 @@ async def ended(served: Served, run_id: str, seconds: float = 60) -> RunRecord:
     record = await asyncio.wait_for(served.service.manager.wait(run_id), seconds)
     assert record is not None
     return record
+
+
+@contextmanager
+def process(folder: Path, **env: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """Run `superbiz serve` on a free port; give the process and its URL. What is left of it is killed."""
+    environment = {
+        **{name: value for name, value in os.environ.items() if not name.startswith("SUPERBIZ_")},
+        "SUPERBIZ_HOME": str(folder / "home"),
+        "SUPERBIZ_CATALOG": str(SHOP),
+        **env,
+    }
+    command = [sys.executable, "-m", "service", "serve", "--port", "0"]
+    with subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True) as running:
+        try:
+            assert running.stdout is not None
+            line = running.stdout.readline()
+            assert line.startswith("listening on http://127.0.0.1:"), line
+            yield running, line.split()[-1]
+        finally:
+            running.kill()
