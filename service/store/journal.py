@@ -79,6 +79,12 @@ class SqlJournal:
         """Return archived payloads of one kind by key; empty when none or expired."""
         return {entry.key: entry.payload for entry in await self.archive(run_id) if entry.kind == kind}
 
+    async def archived_one(self, run_id: str, kind: str, key: str) -> Mapping[str, Any] | None:
+        """Return one archived payload, whatever its age; None when there is none."""
+        wanted = (ARCHIVE.c.run_id == run_id) & (ARCHIVE.c.kind == kind) & (ARCHIVE.c.key == key)
+        rows = await self._rows(select(ARCHIVE.c.payload).where(wanted))
+        return rows[0].payload if rows else None
+
     async def archive(self, run_id: str) -> tuple[ArchiveEntry, ...]:
         """Return everything archived of a Run, sorted by kind and key; empty when none or expired."""
         newest = select(func.max(ARCHIVE.c.at)).where(ARCHIVE.c.run_id == run_id).scalar_subquery()

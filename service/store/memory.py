@@ -197,6 +197,12 @@ class InMemoryJournal:
         """Return archived payloads of one kind by key; empty when none or expired."""
         return {entry.key: entry.payload for entry in await self.archive(run_id) if entry.kind == kind}
 
+    async def archived_one(self, run_id: str, kind: str, key: str) -> Mapping[str, Any] | None:
+        """Return one archived payload, whatever its age; None when there is none."""
+        run = self._runs.get(run_id)
+        payload = run.archive.get((kind, key)) if run else None
+        return plain(payload) or {} if payload is not None else None
+
     async def archive(self, run_id: str) -> tuple[ArchiveEntry, ...]:
         """Return everything archived of a Run, sorted by kind and key; empty when none or expired."""
         run = self._runs.get(run_id)
