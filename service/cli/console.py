@@ -91,12 +91,21 @@ def table_of(headings: Iterable[str], rows: Iterable[Iterable[str]]) -> Table:
 
 def print_json(value: dict[str, Any]) -> None:
     """Print the one JSON object of a `--json` command."""
-    text = json.dumps(value, ensure_ascii=False, indent=2, default=str)
+    _write_json(value, indent=2)
+
+
+def print_json_line(value: dict[str, Any]) -> None:
+    """Print one of many JSON objects, on a line of its own."""
+    _write_json(value, indent=None)
+
+
+def _write_json(value: dict[str, Any], indent: int | None) -> None:
+    text = json.dumps(value, ensure_ascii=False, indent=indent, default=str)
     try:
         text.encode(sys.stdout.encoding or "utf-8")
     except UnicodeEncodeError:
         # Escapes instead of replacement marks: it must stay the same data.
-        text = json.dumps(value, ensure_ascii=True, indent=2, default=str)
+        text = json.dumps(value, ensure_ascii=True, indent=indent, default=str)
     sys.stdout.write(text + "\n")
     sys.stdout.flush()
 

@@ -12,6 +12,7 @@ from typer.exceptions import Abort, Exit, TyperException
 
 from service.cli import (
     calibrate_command,
+    chat_command,
     diagnose_command,
     doctor_command,
     evaluate_command,
@@ -30,6 +31,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command("diagnose")(diagnose_command.diagnose)
+app.command("chat")(chat_command.chat)
 app.command("runs")(run_commands.runs)
 app.command("show")(run_commands.show)
 app.command("trace")(run_commands.trace)

@@ -33,17 +33,24 @@ def report_lines(
     yield Line()
     yield Line(f"{word['question']}: {question.strip()}", "bold")
     yield Line()
-    if report.published_result is not None:
-        yield from _published(report.published_result, calls, word)
-    elif report.fallback is not None:
-        yield from _fallback(report.fallback, calls, word)
-    else:
-        yield Line(word["cancelled" if report.status == "CANCELLED" else "failed"], "red")
+    yield from answer_lines(report, calls, language)
     yield Line()
     if offline:
         yield Line(word["offline"])
     yield Line(f"{word['run']}: {report.run_id or '-'}  {report.status}  {report.release_outcome}")
     yield Line(f"{word['operator']}: {operator_text(report.operator)}", "dim")
+
+
+def answer_lines(report: DiagnosisReport, calls: Calls, language: str) -> Iterator[Line]:
+    """Write what a user may see of a Run's end, whatever it answers (R55)."""
+    word = texts(language)
+    if report.published_result is not None:
+        write = {"KNOWLEDGE_ANSWER": _knowledge, "CHAT": _chat}.get(report.release_outcome, _published)
+        yield from write(report.published_result, calls, word)
+    elif report.fallback is not None:
+        yield from _fallback(report.fallback, calls, word)
+    else:
+        yield Line(word["cancelled" if report.status == "CANCELLED" else "failed"], "red")
 
 
 def operator_text(operator: Mapping[str, Any]) -> str:
@@ -90,6 +97,19 @@ def _published(result: Mapping[str, Any], calls: Calls, word: Mapping[str, str])
     yield from _checked(result.get("scope") or [], word)
     yield from _documents(result.get("documents") or [], word)
     yield from _limitations(result.get("limitations") or {}, word)
+
+
+def _knowledge(result: Mapping[str, Any], _calls: Calls, word: Mapping[str, str]) -> Iterator[Line]:
+    items = result.get("items") or []
+    if not items:
+        yield Line(word["not_found"], "bold yellow")
+    for number, item in enumerate(items, start=1):
+        sources = ", ".join(f"{each['title']} ({each['source']})" for each in item["documents"])
+        yield Line(f"  {number}. {item['text']} [{sources}]")
+
+
+def _chat(result: Mapping[str, Any], _calls: Calls, _word: Mapping[str, str]) -> Iterator[Line]:
+    yield from (Line(text) for text in str(result.get("text") or "-").splitlines())
 
 
 def _fallback(fallback: Mapping[str, Any], calls: Calls, word: Mapping[str, str]) -> Iterator[Line]:
