@@ -12,8 +12,9 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from nodes.prompts import LANGUAGES
-from service.app import KNOWLEDGE_FOLDER, StorageError, open_canonical
+from service.app import KNOWLEDGE_FOLDER, open_canonical
 from service.canonical import check_canonical
+from service.contract import StorageError
 from service.models.choice import ConfiguredModels, model_settings
 from service.offline.client import OfflineClient
 from service.registry import BUILDERS, Site

@@ -93,16 +93,16 @@ class SqlJournal:
         entries = (ArchiveEntry(row.kind, row.key, row.payload) for row in rows)
         return tuple(sorted(entries, key=lambda entry: (entry.kind, entry.key)))
 
+    def cutoff(self, now: float) -> float:
+        """Return the time after which the last entry of an archive must lie for the archive to live."""
+        return archive_cutoff(now, self._archive_days)
+
     async def purge(self, now: float) -> int:
         """Delete the archives of Runs whose last entry is `archive_days` old; return how many entries went.
 
         Runs, steps and trace stay: they hold no evidence text.
         """
-        expired = (
-            select(ARCHIVE.c.run_id)
-            .group_by(ARCHIVE.c.run_id)
-            .having(func.max(ARCHIVE.c.at) <= archive_cutoff(now, self._archive_days))
-        )
+        expired = select(ARCHIVE.c.run_id).group_by(ARCHIVE.c.run_id).having(func.max(ARCHIVE.c.at) <= self.cutoff(now))
         async with self._engine.begin() as connection:
             result = await connection.execute(delete(ARCHIVE).where(ARCHIVE.c.run_id.in_(expired)))
         return result.rowcount

@@ -118,9 +118,9 @@ class InMemoryRunStore:
         )
 
     async def abandoned(self, now: float, limit: int = 100) -> tuple[RunRecord, ...]:
-        """Return Runs that have not ended although their lease has: what a sweep marks (R94)."""
+        """Return Runs that have not ended although nobody holds their lease: what a sweep looks at (R94)."""
         return self._latest(
-            lambda run: _status(run) is PublicStatus.RUNNING and run.lease_until is not None and run.lease_until <= now,
+            lambda run: _status(run) is PublicStatus.RUNNING and (run.lease_until is None or run.lease_until <= now),
             limit,
         )
 

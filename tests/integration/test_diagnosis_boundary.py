@@ -17,7 +17,8 @@ from graph.contract import RunState
 from graph.diagnosis import build_diagnosis_graph
 from nodes.ports import ModelReply, ModelRequest, RunRecord
 from nodes.start_run import InvalidQuestion
-from service.app import App, StorageError, open_app
+from service.app import App, open_app
+from service.contract import StorageError
 from service.diagnosis import StepView, diagnose
 from service.models.recorded import read_recorded
 from service.settings import Settings, SettingsError
