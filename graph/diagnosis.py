@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from functools import wraps
 from typing import Any
 
@@ -13,7 +13,7 @@ from langgraph.graph.state import CompiledStateGraph
 from graph.budget import BudgetLimits
 from graph.context import DiagnosisContext, context_schema_with
 from graph.routes import PATHS
-from graph.state import DiagnosisInput, DiagnosisState
+from graph.state import DiagnosisInput, DiagnosisState, JoiningInput
 from nodes.dedup_scope import dedup_scope
 from nodes.execute_tool import execute_tool
 from nodes.guard_evidence import guard_evidence
@@ -27,7 +27,7 @@ from nodes.reject_call import reject_call
 from nodes.release import release
 from nodes.repair_evidence import repair_evidence
 from nodes.require_stop import require_stop
-from nodes.start_run import start_run
+from nodes.start_run import join_run, start_run
 from nodes.validate_envelope import validate_envelope
 
 DiagnosisGraph = CompiledStateGraph[DiagnosisState, DiagnosisContext, DiagnosisInput, DiagnosisState]
@@ -43,26 +43,31 @@ def recursion_limit(limits: BudgetLimits) -> int:
     return STEPS_PER_TURN * limits.model_calls + STEPS_AROUND
 
 
-def _on_the_loop(route: Callable[[DiagnosisState], str]) -> Callable[[DiagnosisState], Awaitable[str]]:
-    # LangGraph runs a plain function in a thread; a pure route costs less than that hop.
+def on_the_loop(route: Callable[[Any], str]) -> Callable[[Mapping[str, Any]], Awaitable[str]]:
+    """Make a route a coroutine: LangGraph runs a plain function in a thread, and a pure route costs less than that hop."""
+
     @wraps(route)
-    async def on_the_loop(state: DiagnosisState) -> str:
+    async def on_the_loop(state: Mapping[str, Any]) -> str:
         return route(state)
 
     return on_the_loop
 
 
 def build_diagnosis_graph(
-    resources: Resources, checkpointer: BaseCheckpointSaver[Any] | bool | None = None
+    resources: Resources, checkpointer: BaseCheckpointSaver[Any] | bool | None = None, *, joins_run: bool = False
 ) -> DiagnosisGraph:
-    """Compile the graph over `resources`; pass no checkpointer where the host brings its own (LangGraph Server)."""
+    """Compile the graph over `resources`; pass no checkpointer where the host brings its own (LangGraph Server).
+
+    With `joins_run` it is the chat's part: it goes on in the Run that the chat created instead of starting one.
+    """
     builder = StateGraph(
         DiagnosisState,
         context_schema=context_schema_with(resources.default_context),
-        input_schema=DiagnosisInput,
+        input_schema=JoiningInput if joins_run else DiagnosisInput,
         output_schema=DiagnosisState,
     )
-    builder.add_node("start_run", as_graph_node("start_run", start_run, resources, starts_run=True))
+    start = join_run if joins_run else start_run
+    builder.add_node("start_run", as_graph_node("start_run", start, resources, starts_run=not joins_run))
     for node in (
         model_step,
         validate_envelope,
@@ -85,5 +90,5 @@ def build_diagnosis_graph(
     builder.add_edge("guard_semantics", "release")
     builder.add_edge("release", END)
     for source, (route, targets) in PATHS.items():
-        builder.add_conditional_edges(source, _on_the_loop(route), targets)
+        builder.add_conditional_edges(source, on_the_loop(route), targets)
     return builder.compile(checkpointer=checkpointer, name="diagnosis")

@@ -5,12 +5,19 @@ Every route has an explicit path map in `PATHS`, so that the drawn picture is co
 
 from __future__ import annotations
 
-from graph.contract import CollectionState
-from graph.state import DiagnosisState
+from graph.contract import CollectionState, Intent
+from graph.state import ChatState, DiagnosisState
 from nodes.contract import EndCause
 from release.contract import ReleaseStage
 
 _STAGE_NODES = {ReleaseStage.GUARD_SEMANTICS: "guard_semantics", ReleaseStage.REPAIR_EVIDENCE: "repair_evidence"}
+
+
+_INTENT_NODES = {
+    Intent.SYSTEM_CHAT: "system_chat",
+    Intent.KNOWLEDGE_QUERY: "answer_knowledge",
+    Intent.DIAGNOSIS: "diagnosis",
+}
 
 
 def after_model_step(state: DiagnosisState) -> str:
@@ -60,6 +67,14 @@ def after_guard_evidence(state: DiagnosisState) -> str:
 def after_repair_evidence(state: DiagnosisState) -> str:
     """Is there a repaired draft to be guarded again?"""
     return "guard_evidence" if (state.get("guard") or {}).get("next") == ReleaseStage.GUARD_EVIDENCE else "release"
+
+
+def after_route_intent(state: ChatState) -> str:
+    """What is the question about? Without an intent the Run ends (R97)."""
+    intent = state.get("intent")
+    if state.get("reply") or intent is None:
+        return "release"
+    return _INTENT_NODES[Intent(intent)]
 
 
 def _refused(state: DiagnosisState) -> str | None:

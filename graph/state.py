@@ -25,6 +25,34 @@ class DiagnosisInput(TypedDict):
     session_id: NotRequired[str | None]
 
 
+class JoiningInput(DiagnosisInput, total=False):
+    """What a diagnosis takes over from the chat Run it is a part of."""
+
+    previous_turn: str | None
+    run: dict[str, Any]
+    step: str
+    position: dict[str, int]
+    budget: dict[str, Any]
+    ledger: dict[str, Any]
+
+
+class ChatOutput(TypedDict, total=False):
+    """What a user of the chat sees (R55): the end of the Run, nothing of the operator's."""
+
+    run_id: str
+    intent: str | None
+    release_outcome: str | None
+    published_result: dict[str, Any] | None
+    fallback: dict[str, Any] | None
+    error_code: str | None
+
+
+class ChatState(JoiningInput, ChatOutput, total=False):
+    """What a chat Run carries; a diagnosis keeps its own state below it. `reply` is an answer before its release."""
+
+    reply: dict[str, Any] | None
+
+
 class DiagnosisState(TypedDict, total=False):
     """Everything a Run carries from node to node.
 
@@ -99,31 +127,37 @@ OF_ONE_RUN = (
     "snapshot",
     "guard",
     "outcome",
+    "intent",
+    "reply",
+    "release_outcome",
+    "published_result",
+    "fallback",
+    "error_code",
 )
 """Channels that an earlier Run on the same thread may have left behind."""
 
 
 def fresh_run_update(
-    state: Mapping[str, Any],
-    run: dict[str, Any],
-    tracker: DiagnosisProgressTracker,
-    budget: RunBudget,
-    messages: list[BaseMessage],
+    state: Mapping[str, Any], run: dict[str, Any], budget: RunBudget, previous_turn: str | None
 ) -> dict[str, Any]:
     """Update that starts a Run on this thread: nothing of an earlier Run's progress stays (R1).
 
     Only what is there is reset: every channel that was ever written costs bytes in each checkpoint.
     """
     left: dict[str, Any] = {name: None for name in OF_ONE_RUN if state.get(name) is not None}
-    if state.get("tracker_index"):
-        left |= {"tracker_index": Overwrite([])}
+    if previous_turn != state.get("previous_turn"):
+        left |= {"previous_turn": previous_turn}
+    return {**left, "run": run, **budget_update(budget), "ledger": ModelCallLedger().model_dump(mode="json")}
+
+
+def fresh_collection_update(
+    state: Mapping[str, Any], tracker: DiagnosisProgressTracker, messages: list[BaseMessage]
+) -> dict[str, Any]:
+    """Update that starts the collection of evidence: an empty index and a conversation of `messages` (R1, R2)."""
     return {
-        **left,
-        "run": run,
         "messages": Overwrite(messages) if state.get("messages") else messages,
         "tracker": tracker.model_dump(mode="json", exclude={"index"}),
-        **budget_update(budget),
-        "ledger": ModelCallLedger().model_dump(mode="json"),
+        **({"tracker_index": Overwrite([])} if state.get("tracker_index") else {}),
     }
 
 

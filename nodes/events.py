@@ -9,6 +9,7 @@ from graph.contract import RequestErrorCode, TraceEvent, TraceEventType, Violati
 from graph.tracker import DiagnosisProgressTracker
 from nodes.contract import CallInHand, Rejection
 from nodes.progress_rules import AppliedGain
+from tools.contract import CanonicalRecord, ControlView, EvidenceStatus, ToolErrorCode
 
 
 def event(kind: TraceEventType, **fields: Any) -> TraceEvent:
@@ -83,4 +84,32 @@ def other_rejected(
         repair_prompt_delivered=not tracker.saturated,
         consecutive_protocol_violations=tracker.consecutive_protocol_violations,
         stop_reason=tracker.stop_reason.value if tracker.stop_reason else None,
+    )
+
+
+def tool_completed(call: CallInHand, control: ControlView) -> TraceEvent:
+    """Record a call that ended with a result (R103, R108)."""
+    return event(
+        TraceEventType.TOOL_CALL_COMPLETED,
+        tool_call_id=call.tool_call_id,
+        tool_name=call.tool_name,
+        scope_summary=control.scope.summary,
+        scope_hash=control.scope.key,
+        evidence_status=control.evidence_status.value if control.evidence_status else None,
+        returned_count=control.returned_count,
+        truncated=control.truncated,
+        relevance_level=control.relevance_level.value if control.relevance_level else None,
+    )
+
+
+def tool_failed(call: CallInHand, record: CanonicalRecord, code: ToolErrorCode) -> TraceEvent:
+    """Record a call that ended without one: its stable code alone."""
+    return event(
+        TraceEventType.TOOL_CALL_COMPLETED,
+        tool_call_id=call.tool_call_id,
+        tool_name=call.tool_name,
+        scope_summary=record.scope.summary,
+        scope_hash=record.scope.key,
+        evidence_status=EvidenceStatus.ERROR.value,
+        error_code=code.value,
     )

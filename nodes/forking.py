@@ -9,9 +9,11 @@ from typing import Any
 
 from langgraph.types import Overwrite
 
-from graph.state import DiagnosisState, load_budget, load_ledger, load_tracker
+from graph.contract import Intent
+from graph.state import load_budget, load_ledger, load_tracker
 from nodes.contract import RunSettings
 from nodes.ports import ArchiveEntry, Resources
+from release.answers.contract import LOOKUP_ID
 from tools.canonical.store import CanonicalRecordTooLarge, CanonicalStoreUnavailable, canonical_key
 from tools.contract import CanonicalRecord, EvidenceStatus, InvocationStatus, ToolErrorCode
 
@@ -28,9 +30,10 @@ class Fork:
     archive: Sequence[ArchiveEntry]
 
 
-def check_forkable(state: DiagnosisState) -> None:
+def check_forkable(state: Mapping[str, Any]) -> None:
     """Refuse a state that was edited into nonsense before a Run is created. Raises pydantic.ValidationError."""
-    load_tracker(state)
+    if "tracker" in state:
+        load_tracker(state)
     load_budget(state)
     load_ledger(state)
 
@@ -40,7 +43,9 @@ def forked_settings(settings: RunSettings, run_id: str, now: float) -> RunSettin
     return settings.model_copy(update={"run_id": run_id, "started_at": now, "forked_from": settings.run_id})
 
 
-async def copy_run(resources: Resources, old_run: str, settings: RunSettings, state: DiagnosisState, node: str) -> Fork:
+async def copy_run(
+    resources: Resources, old_run: str, settings: RunSettings, state: Mapping[str, Any], node: str
+) -> Fork:
     """Copy records from the archive of the old Run: those of the index, and that of a call about to be projected.
 
     What cannot be copied is missing in the new Run and becomes a limitation (R65).
@@ -49,6 +54,8 @@ async def copy_run(resources: Resources, old_run: str, settings: RunSettings, st
     wanted = {entry["tool_call_id"]: entry["scope_key"] is None for entry in index}
     if node == "project_observation" and state.get("call"):
         wanted[(state["call"] or {})["tool_call_id"]] = False
+    if node == "release" and state.get("intent") == Intent.KNOWLEDGE_QUERY:
+        wanted[LOOKUP_ID] = False
     archived = await resources.journal.archived(old_run, "agent_result")
     archive = [
         ArchiveEntry(kind, key, payload)

@@ -17,8 +17,7 @@ from langgraph.runtime import Runtime
 from langgraph.types import Overwrite
 
 from graph.context import DiagnosisContext
-from graph.contract import RunState, TraceEventType
-from graph.state import DiagnosisState
+from graph.contract import Intent, RunState, TraceEventType
 from nodes.archive import fork_entry, harness_entry, interrupted_entry, node_entries
 from nodes.contract import RunSettings
 from nodes.events import event
@@ -27,7 +26,7 @@ from nodes.lease import lease_kept
 from nodes.node_run import CURRENT_NODE, NodeResult, NodeRun, RecordingClock
 from nodes.outside import Outside, observed
 from nodes.ports import ORIGIN, ArchiveEntry, JournalBatch, Resources, RunOrigin, RunRecord
-from nodes.run_end import end_without_result
+from nodes.run_end import LIVE, end_without_result
 from nodes.usage import usage_of
 from tools.catalog import parse_time
 
@@ -38,13 +37,14 @@ TERMINAL = frozenset(
 )
 ENDED_BY_RELEASE = frozenset({RunState.SUCCESS, RunState.FAILED, RunState.BUDGET_EXHAUSTED})
 
-Node = Callable[[DiagnosisState, NodeRun], Awaitable[NodeResult]]
+Node = Callable[[Any, NodeRun], Awaitable[NodeResult]]
+"""A node: of the state of its own graph and what it works with, it makes an update."""
 
 
 class GraphNode(Protocol):
     """A node as LangGraph calls it."""
 
-    def __call__(self, state: DiagnosisState, *, runtime: Runtime[DiagnosisContext]) -> Awaitable[dict[str, Any]]:
+    def __call__(self, state: Any, *, runtime: Runtime[DiagnosisContext]) -> Awaitable[dict[str, Any]]:
         """Return the update of the state."""
 
 
@@ -59,7 +59,13 @@ class DiagnosisHarnessCore:
         self._resources = resources
 
     async def start_run(
-        self, run: NodeRun, query: str, session_id: str | None, *, forked_from: RunSettings | None = None
+        self,
+        run: NodeRun,
+        query: str,
+        session_id: str | None,
+        *,
+        forked_from: RunSettings | None = None,
+        intent: Intent = Intent.DIAGNOSIS,
     ) -> RunSettings:
         """Create a Run in state RUNNING, held by this execution (R1, R3). Raises SessionBusy.
 
@@ -77,6 +83,7 @@ class DiagnosisHarnessCore:
             execution_id=run.execution_id,
             lease_until=now + resources.lease_seconds,
             forked_from=settings.forked_from,
+            intent=intent,
             owner=_owner(run),
             thread_id=run.thread_id,
             session_lock=session_lock(origin, session_id),
@@ -91,7 +98,7 @@ class DiagnosisHarnessCore:
             await self._hold_lease(run, held)
         return self._settings(run, run_id, held.created_at)
 
-    async def enter(self, run: NodeRun, state: DiagnosisState, node: str) -> tuple[NodeRun, Fork | None]:
+    async def enter(self, run: NodeRun, state: Mapping[str, Any], node: str) -> tuple[NodeRun, Fork | None]:
         """Check who enters which Run (R3): go on, take over, or fork a finished Run into a new one.
 
         An execution whose origin names this Run resumes it, however far another one got: that is no fork.
@@ -110,9 +117,17 @@ class DiagnosisHarnessCore:
         return run, None
 
     async def mark_interrupted(
-        self, run_id: str, usage: dict[str, Any] | None = None, archive: Sequence[ArchiveEntry] = ()
+        self,
+        run_id: str,
+        usage: dict[str, Any] | None = None,
+        archive: Sequence[ArchiveEntry] = (),
+        *,
+        draining: bool = False,
     ) -> None:
-        """Write the end of a Run whose execution the host cancelled (R94), with what it had spent by then, if known."""
+        """Write the end of a Run whose execution the host cancelled (R94), with what it had spent by then, if known.
+
+        A process that stops (`draining`) ends only what somebody had cancelled; the rest is left to be carried on.
+        """
         resources = self._resources
         await end_without_result(
             resources.runs,
@@ -123,6 +138,7 @@ class DiagnosisHarnessCore:
             resources.clock.now(),
             usage=usage,
             archive=archive,
+            expected=frozenset({RunState.CANCEL_REQUESTED}) if draining else LIVE,
         )
 
     def _settings(self, run: NodeRun, run_id: str, now: float) -> RunSettings:
@@ -157,10 +173,11 @@ class DiagnosisHarnessCore:
         ):
             raise RunTakenElsewhere(record.run_id)
 
-    async def _fork(self, run: NodeRun, state: DiagnosisState, node: str) -> tuple[NodeRun, Fork]:
+    async def _fork(self, run: NodeRun, state: Mapping[str, Any], node: str) -> tuple[NodeRun, Fork]:
         check_forkable(state)
         old = run.run
-        settings = await self.start_run(run, state["query"], state.get("session_id"), forked_from=old)
+        intent = Intent(state.get("intent") or Intent.DIAGNOSIS)
+        settings = await self.start_run(run, state["query"], state.get("session_id"), forked_from=old, intent=intent)
         fork = await copy_run(self._resources, old.run_id, settings, state, node)
         begins = (harness_entry(self._resources, run.model()), fork_entry(state, node))
         fork = replace(fork, archive=(*begins, *fork.archive))
@@ -186,7 +203,7 @@ def as_graph_node(name: str, node: Node, resources: Resources, *, starts_run: bo
     """Wrap a node: guard its entry, call it, write down its events, and return the update with `step` and `position`."""
     core = DiagnosisHarnessCore(resources)
 
-    async def run_node(state: DiagnosisState, *, runtime: Runtime[DiagnosisContext]) -> dict[str, Any]:
+    async def run_node(state: Any, *, runtime: Runtime[DiagnosisContext]) -> dict[str, Any]:
         key = _key(name, state, starts_run)
         CURRENT_NODE.set(key)
         run = _node_run(state, runtime, resources, starts_run)
@@ -201,7 +218,7 @@ def as_graph_node(name: str, node: Node, resources: Resources, *, starts_run: bo
             position = _position(state, result, starts_run)
             await resources.journal.write(_batch(key, run, result, fork))
         except asyncio.CancelledError:
-            await _interrupted(core, run, state, result, key)
+            await _interrupted(core, run, state, result, key, draining=runtime.drain_requested)
             raise
         runtime.stream_writer({"node": name, "step": result.step})
         return {**merged(fork.update if fork else {}, result.update), "step": result.step, "position": position}
@@ -211,17 +228,23 @@ def as_graph_node(name: str, node: Node, resources: Resources, *, starts_run: bo
     return run_node
 
 
-def _position(state: DiagnosisState, result: NodeResult, starts_run: bool) -> dict[str, int]:
+def _position(state: Mapping[str, Any], result: NodeResult, starts_run: bool) -> dict[str, int]:
     before = {"turn": 0, "step": 0} if starts_run else state["position"]
     return {**before, "step": before["step"] + 1, **result.position}
 
 
-def _key(name: str, state: DiagnosisState, starts_run: bool) -> str:
+def _key(name: str, state: Mapping[str, Any], starts_run: bool) -> str:
     return f"{1 if starts_run else state['position']['step'] + 1:04d}:{name}"
 
 
 async def _interrupted(
-    core: DiagnosisHarnessCore, run: NodeRun, state: DiagnosisState, result: NodeResult | None, key: str
+    core: DiagnosisHarnessCore,
+    run: NodeRun,
+    state: Mapping[str, Any],
+    result: NodeResult | None,
+    key: str,
+    *,
+    draining: bool,
 ) -> None:
     """Mark the end of a Run in flight; what its last node spent counts where it is known."""
     state = _applied(state, result.update if result is not None else {})
@@ -230,11 +253,12 @@ async def _interrupted(
     # Past its timeout a Run is not cancelled but timed out: whoever stops it writes that end (R60).
     if run.settings is None or not run.timed_out():
         archive = [*(result.archive if result else ()), interrupted_entry(key, result)]
-        await _finish_in_spite_of_cancel(core.mark_interrupted(state["run"]["run_id"], usage_of(state), archive))
+        marking = core.mark_interrupted(state["run"]["run_id"], usage_of(state), archive, draining=draining)
+        await _finish_in_spite_of_cancel(marking)
 
 
 def _node_run(
-    state: DiagnosisState, runtime: Runtime[DiagnosisContext], resources: Resources, starts_run: bool
+    state: Mapping[str, Any], runtime: Runtime[DiagnosisContext], resources: Resources, starts_run: bool
 ) -> NodeRun:
     info, outside = runtime.execution_info, Outside()
     origin = get_config().get("configurable", {}).get(ORIGIN)
@@ -253,10 +277,9 @@ def _node_run(
     )
 
 
-def _applied(state: DiagnosisState, update: Mapping[str, Any]) -> DiagnosisState:
+def _applied(state: Mapping[str, Any], update: Mapping[str, Any]) -> dict[str, Any]:
     values = {key: value.value if isinstance(value, Overwrite) else value for key, value in update.items()}
-    merged: Any = {**state, **values}
-    return merged  # type: ignore[no-any-return]
+    return {**state, **values}
 
 
 def _batch(key: str, run: NodeRun, result: NodeResult, fork: Fork | None) -> JournalBatch:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Protocol
@@ -240,6 +240,15 @@ class RunStore(Protocol):
     async def release_lease(self, run_id: str, execution_id: str) -> None:
         """Give the lease back so that another execution may take the Run over at once."""
 
+    async def set_intent(self, run_id: str, intent: Intent) -> bool:
+        """Record what the router decided (R97, R98); False when the Run has ended or does not exist."""
+
+    async def previous_turn(self, session_id: str, owner: str | None = None) -> RunRecord | None:
+        """Return the latest `DIAGNOSIS + SUCCESS` Run of the owner's session that published something (R99).
+
+        Fallbacks included; sessions of the same name that belong to other owners are others.
+        """
+
 
 @dataclass(frozen=True, slots=True)
 class AgentStepRow:
@@ -292,6 +301,10 @@ class Journal(Protocol):
         """Return one archived payload, whatever its age; None when there is none."""
 
 
+async def _nothing_to_describe() -> Mapping[str, Any]:
+    return {}
+
+
 @dataclass(frozen=True, slots=True)
 class Resources:
     """Everything outside the state that a node needs; closed over by `build_diagnosis_graph`.
@@ -316,3 +329,6 @@ class Resources:
     """The configured settings of a Run; a host's context overrides them field by field."""
     start_archive: Sequence[ArchiveEntry] = ()
     """What each Run archives of its surroundings when it starts (R67): catalogue view, tools, hashes of the prompts."""
+    describe_system: Callable[[], Awaitable[Mapping[str, Any]]] = _nothing_to_describe
+    """Names and descriptions of what the system knows (topics, datasources, documents), no addresses: what the router and
+    the system chat see."""

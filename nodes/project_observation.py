@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
-from graph.contract import RequestErrorCode, TraceEvent, TraceEventType
+from graph.contract import RequestErrorCode, TraceEvent
 from graph.state import DiagnosisState, budget_update, load_budget, load_tracker, tracker_update
 from graph.tracker import CompletedCall, DiagnosisProgressTracker
 from nodes.answering import answer_update, last_answered, others_rejected
 from nodes.contract import CallInHand, CollectionEnd, EndCause, Rejection
-from nodes.events import event, gain_events
+from nodes.events import gain_events, tool_completed, tool_failed
 from nodes.messages import error_observation
 from nodes.node_run import NodeResult, NodeRun
 from nodes.progress_rules import judge_result
+from nodes.tool_boundary import observation_size, observe, withheld
 from tools.canonical.store import CanonicalStoreUnavailable, canonical_key
 from tools.contract import (
-    MAX_OBSERVATION_BYTES,
     CanonicalRecord,
     ControlView,
     EvidenceStatus,
@@ -47,39 +46,15 @@ async def project_observation(state: DiagnosisState, run: NodeRun) -> NodeResult
         return _error(state, before, indexed, call, record, run)
     try:
         control = tool.control(record.agent_result, record.scope)
-        observation = _observation(tool, call, record, record.agent_result)
+        observation = observe(tool, call.tool_call_id, record, record.agent_result)
     except ObservationContractViolation:
-        rejected = record.model_copy(
-            update={
-                "status": InvocationStatus.ERROR,
-                "evidence_status": EvidenceStatus.ERROR,
-                "error_code": ToolErrorCode.OBSERVATION_CONTRACT_VIOLATION,
-                "agent_result": None,
-            }
-        )
+        rejected = withheld(record)
         try:
             await run.resources.canonical.reject(rejected)
         except CanonicalStoreUnavailable:
             return _unavailable(before, call, run)
         return _violated(before, indexed, call, rejected)
     return _projected(state, run, tool, before, completed, call, control, observation)
-
-
-def _observation(
-    tool: EvidenceTool, call: CallInHand, record: CanonicalRecord, agent_result: dict[str, Any]
-) -> dict[str, Any]:
-    observation = tool.observe(call.tool_call_id, record.scope, agent_result)
-    try:
-        size = _size(observation)
-    except (ValueError, TypeError):  # no JSON, or text that no provider and no checkpoint takes
-        raise ObservationContractViolation from None
-    if size > MAX_OBSERVATION_BYTES:
-        raise ObservationContractViolation
-    return observation
-
-
-def _size(observation: dict[str, Any]) -> int:
-    return len(json.dumps(observation, ensure_ascii=False, separators=(",", ":")).encode())
 
 
 def _projected(
@@ -93,7 +68,7 @@ def _projected(
     observation: dict[str, Any],
 ) -> NodeResult:
     after, gains = judge_result(before, completed, control.evidence_status or EvidenceStatus.ERROR)
-    events = [_completed_event(call, control), *gain_events(gains)]
+    events = [tool_completed(call, control), *gain_events(gains)]
     if control.evidence_status is EvidenceStatus.NO_EVIDENCE:
         step = f"{tool.name} found nothing: counted as no gain ({after.consecutive_no_gain} in a row)."
     else:
@@ -111,7 +86,7 @@ def _answered(
     events: list[TraceEvent],
     step: str,
 ) -> NodeResult:
-    budget = budget_update(load_budget(state).with_observation(_size(observation)))
+    budget = budget_update(load_budget(state).with_observation(observation_size(observation)))
     if after.saturated:
         prepared = call.model_copy(update={"observation": observation})
         update = {"call": prepared.model_dump(mode="json"), **budget, **tracker_update(before, after)}
@@ -131,7 +106,7 @@ def _error(
 ) -> NodeResult:
     code = record.error_code or ToolErrorCode.BACKEND_ERROR
     observation = error_observation(call.tool_call_id, code, run.run.language)
-    completed = _error_event(call, record, code)
+    completed = tool_failed(call, record, code)
     step = f"{call.tool_name} failed ({code.value}): no gain and no loss."
     return _answered(state, run, before, indexed, call, observation, [completed], step)
 
@@ -141,7 +116,7 @@ def _violated(
 ) -> NodeResult:
     rejection = Rejection(error_code=RequestErrorCode.OBSERVATION_CONTRACT_VIOLATION)
     update = {"rejection": rejection.model_dump(mode="json"), **tracker_update(before, after)}
-    completed = _error_event(call, record, ToolErrorCode.OBSERVATION_CONTRACT_VIOLATION)
+    completed = tool_failed(call, record, ToolErrorCode.OBSERVATION_CONTRACT_VIOLATION)
     return NodeResult(update, f"The result of {call.tool_name} breaks its contract and is withheld.", [completed])
 
 
@@ -172,29 +147,3 @@ async def _record(run: NodeRun, call: CallInHand) -> CanonicalRecord | None:
         # A record of another Run or call is none of this one (R49).
         return None
     return record
-
-
-def _completed_event(call: CallInHand, control: ControlView) -> TraceEvent:
-    return event(
-        TraceEventType.TOOL_CALL_COMPLETED,
-        tool_call_id=call.tool_call_id,
-        tool_name=call.tool_name,
-        scope_summary=control.scope.summary,
-        scope_hash=control.scope.key,
-        evidence_status=control.evidence_status.value if control.evidence_status else None,
-        returned_count=control.returned_count,
-        truncated=control.truncated,
-        relevance_level=control.relevance_level.value if control.relevance_level else None,
-    )
-
-
-def _error_event(call: CallInHand, record: CanonicalRecord, code: ToolErrorCode) -> TraceEvent:
-    return event(
-        TraceEventType.TOOL_CALL_COMPLETED,
-        tool_call_id=call.tool_call_id,
-        tool_name=call.tool_name,
-        scope_summary=record.scope.summary,
-        scope_hash=record.scope.key,
-        evidence_status=EvidenceStatus.ERROR.value,
-        error_code=code.value,
-    )

@@ -4,27 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
-from graph.contract import DiagnosisStopReason, RunState, TraceEvent, TraceEventType
+from graph.contract import TraceEvent, TraceEventType
 from graph.state import DiagnosisState, load_tracker
 from graph.tracker import DiagnosisProgressTracker
 from nodes.contract import CollectionEnd, EndCause
+from nodes.ending import Ending, is_end_of
 from nodes.events import event
 from nodes.evidence import guarded_evidence
 from nodes.guarding import load_draft, load_guard
-from nodes.node_run import ACTIVE, NodeResult, NodeRun
-from nodes.ports import ArchiveEntry, RunEnd, RunRecord
-from nodes.usage import end_fields, usage_of
-from release.contract import (
-    AgentOutputFailure,
-    DiagnosisDraft,
-    ProgressSnapshot,
-    ReleaseErrorCode,
-    ReleaseOutcome,
-    ReleaseReason,
-    ViolationCode,
-)
+from nodes.node_run import NodeResult, NodeRun
+from nodes.ports import ArchiveEntry, RunRecord
+from nodes.usage import usage_of
+from release.contract import AgentOutputFailure, DiagnosisDraft, ProgressSnapshot, ViolationCode
 from release.decision import DiagnosisAgentExecution, DiagnosisReleaseUseCase, ReleaseDecision, ReleaseInput
 from release.evidence_guard import check_references
 from tools.canonical.store import CanonicalStoreUnavailable
@@ -40,26 +32,18 @@ async def release(state: DiagnosisState, run: NodeRun) -> NodeResult:
             ReleaseInput(state["query"], given, guard.evidence, guard.semantics, run.run.language)
         )
 
-    usage = usage_of(state)
     decision = _decided_before(run.record, execution, decide)
+    end = Ending(run, usage_of(state), execution.stop_reason)
     if decision is None:
-        decision = await _end(run, decide(execution), execution, usage)
-    outcome = _outcome(decision, execution, usage)
-    events += [_decided(decision), _ended(decision, execution, usage)]
+        decision = await end.write(decide(execution))
+    outcome = end.outcome(decision)
     step = f"Released {decision.outcome.value}: {decision.reason.value}."
-    return NodeResult({"outcome": outcome}, step, events, archive=[ArchiveEntry("result", "result", outcome)])
-
-
-async def _end(
-    run: NodeRun, decision: ReleaseDecision, execution: DiagnosisAgentExecution, usage: dict[str, Any]
-) -> ReleaseDecision:
-    ended_at, runs, run_id = run.clock.now(), run.resources.runs, run.run.run_id
-    if await runs.transition(run_id, ACTIVE, decision.internal_end, _run_end(decision, execution, usage, ended_at)):
-        return decision
-    decision = _cancelled()
-    still = frozenset({RunState.CANCEL_REQUESTED})
-    await runs.transition(run_id, still, RunState.CANCELLED, _run_end(decision, execution, usage, ended_at))
-    return decision
+    return NodeResult(
+        {"outcome": outcome},
+        step,
+        [*events, *end.events(decision)],
+        archive=[ArchiveEntry("result", "result", outcome)],
+    )
 
 
 def _decided_before(
@@ -72,9 +56,7 @@ def _decided_before(
         return None
     for timed_out in (False, True):
         decision = decide(replace(execution, cancelled=False, timed_out=timed_out))
-        published = decision.published.model_dump(mode="json") if decision.published else None
-        written = (record.internal_state, record.release_outcome, record.published_result, record.fallback)
-        if written == (decision.internal_end, decision.outcome, published, _fallback(decision)):
+        if is_end_of(record, decision):
             return decision
     return None
 
@@ -114,58 +96,3 @@ async def _references_checked(
         return checked.draft, []
     codes = [ViolationCode.REFERENCE_INVALID.value]
     return checked.draft, [event(TraceEventType.EVIDENCE_GUARD, violations=codes, passed=False)]
-
-
-def _cancelled() -> ReleaseDecision:
-    return ReleaseDecision(
-        outcome=ReleaseOutcome.NONE,
-        internal_end=RunState.CANCELLED,
-        reason=ReleaseReason.CANCELLED,
-        error_code=ReleaseErrorCode.CANCELLED,
-    )
-
-
-def _run_end(
-    decision: ReleaseDecision, execution: DiagnosisAgentExecution, usage: dict[str, Any], ended_at: float
-) -> RunEnd:
-    return RunEnd(
-        release_outcome=decision.outcome,
-        ended_at=ended_at,
-        published_result=decision.published.model_dump(mode="json") if decision.published else None,
-        fallback=_fallback(decision),
-        stop_reason=execution.stop_reason.value if execution.stop_reason else None,
-        error_code=decision.error_code.value if decision.error_code else None,
-        total_token_count=usage["total_tokens"],
-        usage=usage,
-    )
-
-
-def _fallback(decision: ReleaseDecision) -> dict[str, Any] | None:
-    return decision.fallback.model_dump(mode="json") if decision.fallback else None
-
-
-def _outcome(decision: ReleaseDecision, execution: DiagnosisAgentExecution, usage: dict[str, Any]) -> dict[str, Any]:
-    stop: DiagnosisStopReason | None = execution.stop_reason
-    return {
-        "release_outcome": decision.outcome.value,
-        "internal_state": decision.internal_end.value,
-        "reason": decision.reason.value,
-        "published_result": decision.published.model_dump(mode="json") if decision.published else None,
-        "fallback": _fallback(decision),
-        "error_code": decision.error_code.value if decision.error_code else None,
-        "stop_reason": stop.value if stop else None,
-        "usage": usage,
-    }
-
-
-def _decided(decision: ReleaseDecision) -> TraceEvent:
-    return event(TraceEventType.RELEASE_DECIDED, release_outcome=decision.outcome.value, reason=decision.reason.value)
-
-
-def _ended(decision: ReleaseDecision, execution: DiagnosisAgentExecution, usage: dict[str, Any]) -> TraceEvent:
-    return event(
-        TraceEventType.RUN_ENDED,
-        internal_state=decision.internal_end.value,
-        stop_reason=execution.stop_reason.value if execution.stop_reason else None,
-        **end_fields(usage),
-    )

@@ -1,21 +1,30 @@
-"""Node `start_run`: validates the question and creates the Run with its tracker and budget (R1, R2)."""
+"""Node `start_run`: validates the question and creates the Run with its tracker and budget (R1, R2), or joins the chat's."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
 from langchain_core.messages import HumanMessage
+from pydantic import ValidationError
 
 from graph.budget import RunBudget
 from graph.contract import TraceEventType
-from graph.state import DiagnosisState, fresh_run_update
+from graph.state import ChatState, DiagnosisState, fresh_collection_update, fresh_run_update
 from graph.tracker import DiagnosisProgressTracker
 from nodes.archive import harness_entry
 from nodes.events import event
 from nodes.harness import DiagnosisHarnessCore
 from nodes.node_run import NodeResult, NodeRun
 from nodes.ports import ArchiveEntry
+from release.contract import PublishedResult, SafeFallback
+from release.published import previous_turn_text
 
 MAX_QUESTION_CHARS = 4000
 """Characters of a question; longer ones are refused before anything is stored."""
+MAX_SESSION_CHARS = 128
+"""Characters of a session's id."""
 
 
 class InvalidQuestion(ValueError):
@@ -36,36 +45,87 @@ def checked_question(query: object) -> str:
     return text
 
 
+def checked_session(session_id: object) -> str | None:
+    """Return the session's id. Raises InvalidQuestion when it is no text of 1 to 128 printable characters."""
+    if session_id is None:
+        return None
+    if not isinstance(session_id, str) or not 0 < len(session_id) <= MAX_SESSION_CHARS or not session_id.isprintable():
+        raise InvalidQuestion(f"session_id: must be a text of 1 to {MAX_SESSION_CHARS} printable characters")
+    return session_id
+
+
 async def start_run(state: DiagnosisState, run: NodeRun) -> NodeResult:
-    """Create the Run; thresholds and budget are read here, once (R2)."""
-    query = checked_question(state.get("query"))
+    """Create the Run of a diagnosis; thresholds and budget are read here, once (R2)."""
+    started = await _started(state, run)
+    run_id = started.update["run"]["run_id"]
+    return replace(started, update=started.update | _collection(state, run, run_id, started.update["query"]))
+
+
+async def start_chat(state: ChatState, run: NodeRun) -> NodeResult:
+    """Create the Run of a chat turn; a diagnosis starts its collection itself when it is one."""
+    started = await _started(state, run)
+    return replace(started, update=started.update | {"run_id": started.update["run"]["run_id"]})
+
+
+async def join_run(state: DiagnosisState, run: NodeRun) -> NodeResult:
+    """Start the collection of evidence in the Run that the chat has created: there is no second one (R1)."""
+    return NodeResult(_collection(state, run, run.run.run_id, state["query"]), "Joined the run as its diagnosis.")
+
+
+async def _started(state: Mapping[str, Any], run: NodeRun) -> NodeResult:
+    query, session_id = checked_question(state.get("query")), checked_session(state.get("session_id"))
     context = run.context
     # Before anything is stored: a model that does not exist refuses the question, and no Run is left behind.
     client = run.resources.models.client(context.model)
     model = client.name
-    settings = await DiagnosisHarnessCore(run.resources).start_run(run, query, state.get("session_id"))
-    tracker = DiagnosisProgressTracker(
-        no_gain_threshold=context.no_gain_threshold,
-        protocol_violation_threshold=context.protocol_violation_threshold,
-    )
+    previous = await _previous_turn(run, session_id)
+    settings = await DiagnosisHarnessCore(run.resources).start_run(run, query, session_id)
     budget = RunBudget(limits=settings.limits, started_at=settings.started_at)
-    question = HumanMessage(content=query, id=f"question-{settings.run_id}")
     return NodeResult(
-        update=fresh_run_update(state, settings.model_dump(mode="json"), tracker, budget, [question])
-        | {"query": query},
-        step=f"Started the run with model {model}; collection stops after {tracker.no_gain_threshold} results without gain.",
+        update=fresh_run_update(state, settings.model_dump(mode="json"), budget, previous) | {"query": query},
+        step=f"Started the run with model {model}; collection stops after {context.no_gain_threshold} results without gain.",
         events=[
             event(
                 TraceEventType.RUN_STARTED,
                 model=model,
-                no_gain_threshold=tracker.no_gain_threshold,
-                protocol_violation_threshold=tracker.protocol_violation_threshold,
+                no_gain_threshold=context.no_gain_threshold,
+                protocol_violation_threshold=context.protocol_violation_threshold,
             )
         ],
         archive=[
-            ArchiveEntry("question", "question", {"query": query, "session_id": state.get("session_id")}),
+            ArchiveEntry("question", "question", _question(query, session_id, previous)),
             ArchiveEntry("settings", "context", {**context.model_dump(mode="json"), "model_name": model}),
             harness_entry(run.resources, client),
             *run.resources.start_archive,
         ],
     )
+
+
+def _question(query: str, session_id: str | None, previous_turn: str | None) -> dict[str, Any]:
+    asked = {"query": query, "session_id": session_id}
+    return {**asked, "previous_turn": previous_turn} if previous_turn else asked
+
+
+async def _previous_turn(run: NodeRun, session_id: str | None) -> str | None:
+    """Read what the session's latest diagnosis published, as data for prompts (R99); None without one."""
+    if session_id is None:
+        return None
+    record = await run.resources.runs.previous_turn(session_id, run.origin.owner if run.origin else None)
+    if record is None:
+        return None
+    try:
+        if record.published_result:
+            return previous_turn_text(record.query, PublishedResult.model_validate(record.published_result))
+        return previous_turn_text(record.query, SafeFallback.model_validate(record.fallback))
+    except ValidationError:
+        # Written by another version: background that cannot be read is left out.
+        return None
+
+
+def _collection(state: Mapping[str, Any], run: NodeRun, run_id: str, query: str) -> dict[str, Any]:
+    context = run.context
+    tracker = DiagnosisProgressTracker(
+        no_gain_threshold=context.no_gain_threshold,
+        protocol_violation_threshold=context.protocol_violation_threshold,
+    )
+    return fresh_collection_update(state, tracker, [HumanMessage(content=query, id=f"question-{run_id}")])

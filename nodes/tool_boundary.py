@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 from collections.abc import Iterator
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 from nodes.contract import CallInHand, RunSettings
 from nodes.ports import Clock
 from tools.canonical.store import CanonicalRecordTooLarge, CanonicalStore, CanonicalStoreUnavailable
-from tools.contract import CanonicalRecord, EvidenceStatus, InvocationStatus, ToolErrorCode
+from tools.contract import MAX_OBSERVATION_BYTES, CanonicalRecord, EvidenceStatus, InvocationStatus, ToolErrorCode
 from tools.envelope_protocol import check_input
 from tools.evidence_tool import CallContext, EvidenceTool, ObservationContractViolation, ToolFailure, ToolOutcome
 
@@ -90,3 +91,25 @@ async def _run(tool: EvidenceTool, begun: CanonicalRecord, settings: RunSettings
 
 def _error(code: ToolErrorCode) -> dict[str, Any]:
     return {"status": InvocationStatus.ERROR, "evidence_status": EvidenceStatus.ERROR, "error_code": code}
+
+
+def observe(tool: EvidenceTool, tool_call_id: str, record: CanonicalRecord, result: dict[str, Any]) -> dict[str, Any]:
+    """Project what the model may see of a result, at most 8 KiB (R51, R55). Raises ObservationContractViolation."""
+    observation = tool.observe(tool_call_id, record.scope, result)
+    try:
+        size = observation_size(observation)
+    except (ValueError, TypeError):  # no JSON, or text that no provider and no checkpoint takes
+        raise ObservationContractViolation from None
+    if size > MAX_OBSERVATION_BYTES:
+        raise ObservationContractViolation
+    return observation
+
+
+def observation_size(observation: dict[str, Any]) -> int:
+    """Return the UTF-8 bytes of an observation. Raises ValueError, TypeError where it is no JSON data."""
+    return len(json.dumps(observation, ensure_ascii=False, separators=(",", ":")).encode())
+
+
+def withheld(record: CanonicalRecord) -> CanonicalRecord:
+    """Return the record of a result that breaks its contract: an error, without the result (R51)."""
+    return record.model_copy(update={**_error(ToolErrorCode.OBSERVATION_CONTRACT_VIOLATION), "agent_result": None})

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from graph.contract import DiagnosisStopReason, RunState
+from release.answers.contract import PublishedChat, PublishedKnowledge
 from release.contract import (
     AgentOutputFailure,
     DiagnosisDraft,
@@ -80,7 +81,7 @@ class ReleaseDecision:
     outcome: ReleaseOutcome
     internal_end: RunState
     reason: ReleaseReason
-    published: PublishedResult | None = None
+    published: PublishedResult | PublishedKnowledge | PublishedChat | None = None
     fallback: SafeFallback | None = None
     error_code: ReleaseErrorCode | None = None
 

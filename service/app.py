@@ -14,6 +14,7 @@ from typing import Any
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from graph.chat import ChatGraph, build_chat_graph
 from graph.diagnosis import DiagnosisGraph, build_diagnosis_graph
 from nodes.ports import ArchiveEntry, Resources
 from nodes.prompts import COMPONENTS, LANGUAGES, prompt
@@ -31,6 +32,9 @@ from service.store.ids import Uuid4Source
 from service.store.journal import SqlJournal
 from service.store.migrations.upgrade import DatabaseTooNew
 from service.store.runs import SqlRunStore
+from service.store.serving import SqlServing
+from service.system_view import SystemView, catalog_view
+from service.tracing import start_tracing
 from tools.canonical.store import CanonicalStore
 from tools.catalog import Catalog, load_catalog
 from tools.evidence_tool import EvidenceTool
@@ -64,7 +68,9 @@ class App:
     resources: Resources
     runs: SqlRunStore
     journal: SqlJournal
+    serving: SqlServing
     graph: DiagnosisGraph
+    chat: ChatGraph
     checkpointer: BaseCheckpointSaver[Any] | None
 
     @property
@@ -83,6 +89,7 @@ def build_parts(settings: Settings, *, catalog: Catalog | None = None, env: Mapp
 
     Refuses to start without the secrets that the configuration needs (R127).
     """
+    start_tracing(settings.trace_fields)
     catalog = catalog or load_catalog(settings.catalog)
     require_secrets(settings, catalog, env)
     models = ConfiguredModels(settings, env, OfflineClient())
@@ -105,7 +112,8 @@ async def open_app(
     parts = await asyncio.to_thread(build_parts, settings, catalog=catalog, env=env)
     try:
         async with open_runs(parts) as app, open_checkpoints(settings) as saver:
-            app = replace(app, graph=build_diagnosis_graph(app.resources, saver), checkpointer=saver)
+            graph, chat = build_diagnosis_graph(app.resources, saver), build_chat_graph(app.resources, saver)
+            app = replace(app, graph=graph, chat=chat, checkpointer=saver)
             await tidy(app)
             yield app
     finally:
@@ -145,8 +153,10 @@ def assemble(
         host_serialises_threads=host_serialises_threads,
         default_context=settings.context(),
         start_archive=parts.start_archive,
+        describe_system=SystemView(parts.catalog),
     )
-    return App(parts, resources, runs, journal, build_diagnosis_graph(resources), None)
+    graph, chat = build_diagnosis_graph(resources), build_chat_graph(resources)
+    return App(parts, resources, runs, journal, SqlServing(engine), graph, chat, None)
 
 
 def start_archive(catalog: Catalog, tools: Mapping[str, EvidenceTool]) -> tuple[ArchiveEntry, ...]:
@@ -168,25 +178,6 @@ def start_archive(catalog: Catalog, tools: Mapping[str, EvidenceTool]) -> tuple[
         ArchiveEntry("settings", "tools", seen),
         ArchiveEntry("settings", "prompts", hashes),
     )
-
-
-def catalog_view(catalog: Catalog) -> dict[str, Any]:
-    """What the catalogue says without addresses: no paths, no names of variables."""
-    return {
-        "now": catalog.now,
-        "topics": [{"name": each.name, "description": each.description} for each in catalog.topics],
-        "datasources": [
-            {
-                "name": each.name,
-                "description": each.description,
-                "kind": "sqlite" if each.path is not None else "server",
-                "timezone": each.timezone,
-                "tables": each.tables,
-            }
-            for each in catalog.datasources
-        ],
-        "knowledge": [{"name": each.name, "description": each.description} for each in catalog.knowledge],
-    }
 
 
 @asynccontextmanager

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +16,7 @@ import aiosqlite
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
+from langgraph.types import StateSnapshot
 from sqlalchemy.engine import URL
 
 from service.contract import StorageError
@@ -38,6 +39,14 @@ def open_checkpoints(settings: Settings) -> AbstractAsyncContextManager[BaseChec
     """Open the saver that the settings name. Raises StorageError."""
     url = database_url(settings.resolved_database_url())
     return _in_file(settings.home) if url.drivername.startswith("sqlite") else _in_postgres(url)
+
+
+async def latest_values(graph: Any, config: Any) -> Mapping[str, Any]:
+    """Return the state of a thread's last checkpoint; where a graph within the graph is at work, that one's."""
+    snapshot = await graph.aget_state(config, subgraphs=True)
+    inner = [task.state.values for task in snapshot.tasks if isinstance(task.state, StateSnapshot)]
+    values: Mapping[str, Any] = next((each for each in inner if each), snapshot.values)
+    return values
 
 
 def _plain_data() -> JsonPlusSerializer:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Any
@@ -20,6 +20,7 @@ from nodes.node_run import ACTIVE
 from nodes.ports import RunRecord
 from nodes.run_end import end_without_result
 from nodes.usage import usage_of
+from service.checkpoints import latest_values
 
 if TYPE_CHECKING:
     from service.app import App
@@ -178,7 +179,7 @@ async def _usage(app: App, run: RunRecord) -> dict[str, Any] | None:
     if app.checkpointer is None or run.thread_id is None:
         return None
     try:
-        values: Mapping[str, Any] = (await app.graph.aget_state({"configurable": {"thread_id": run.thread_id}})).values
+        values = await latest_values(app.chat, {"configurable": {"thread_id": run.thread_id}})
         return usage_of(values) if values.get("run", {}).get("run_id") == run.run_id else None
     except Exception as error:
         logger.warning("what an abandoned run had spent cannot be read: %s", type(error).__name__)

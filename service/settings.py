@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, SecretStr, StringConstraints, ValidationError, field_validator, model_validator
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from graph.budget import BudgetLimits
 from graph.context import DiagnosisContext
 from service.models.recorded import PREFIX as RECORDED_PREFIX
 from service.store.engine import DatabaseUrlError, database_url, sqlite_url
+from service.trace_privacy import FIELDS
 from tools.canonical.redis_url import parse_redis_url
 from tools.catalog import Catalog
 
@@ -107,6 +108,34 @@ class Settings(BaseSettings):
     archive_days: float = Field(
         default=30.0, gt=0, le=3650, description="How long evidence, export and forks of a run can be read (R67)."
     )
+
+    trace_fields: Annotated[tuple[str, ...], NoDecode] = Field(
+        default=(),
+        description="What may leave in a LangSmith trace beside names, times and counts; comma-separated, see below.",
+    )
+
+    api_tokens: SecretStr | None = Field(
+        default=None, description="NAME:TOKEN pairs, separated by commas: who may call the service (R134)."
+    )
+    api_tokens_file: Path | None = Field(default=None, description="Instead: a file of NAME:TOKEN pairs, one a line.")
+    max_runs: int = Field(default=64, ge=1, le=10_000, description="Runs at once in one process of the service.")
+    max_request_bytes: int = Field(
+        default=65_536, ge=1024, le=16_777_216, description="Body of one request to the service, uploads aside."
+    )
+    heartbeat_seconds: float = Field(
+        default=15.0, gt=0, le=3600, description="Silence after which an event stream gets a comment (R132)."
+    )
+    stop_seconds: float = Field(
+        default=10.0, ge=0, le=600, description="Time a stopping service gives steps in flight before it cuts them off."
+    )
+
+    @field_validator("trace_fields", mode="before")
+    @classmethod
+    def _known_trace_fields(cls, value: Any) -> Any:
+        names = tuple(filter(None, map(str.strip, value.split(",")))) if isinstance(value, str) else tuple(value)
+        if not set(names) <= set(FIELDS):
+            raise ValueError(f"allowed, separated by commas: {', '.join(FIELDS)}")
+        return names
 
     @field_validator("catalog", "home")
     @classmethod

@@ -10,6 +10,7 @@ from pydantic import SecretStr
 from pydantic_core import PydanticUndefined
 
 from service.settings import Settings, env_name
+from tests.chat_loop import make_chat
 from tests.data import ROOT
 from tests.loop import make_loop
 
@@ -22,11 +23,17 @@ def picture() -> str:
     return "```mermaid\n" + drawn.strip().replace("\t", "  ") + "\n```"
 
 
+def chat_picture() -> str:
+    """Return the Mermaid picture of the compiled chat graph; its `diagnosis` is the other picture."""
+    drawn = make_chat([], checkpointer=None).graph.get_graph().draw_mermaid()
+    return "```mermaid\n" + drawn.strip().replace("\t", "  ") + "\n```"
+
+
 def settings_table() -> str:
     """Return the table of all settings: variable, default, allowed values, meaning."""
     rows = ["| variable | default | allowed | meaning |", "|---|---|---|---|"]
     for name, field in Settings.model_fields.items():
-        default = "" if field.default in (None, PydanticUndefined) else f"`{_plain(field.default)}`"
+        default = "" if field.default in (None, (), PydanticUndefined) else f"`{_plain(field.default)}`"
         rows.append(f"| `{env_name(name)}` | {default} | {_allowed(field)} | {field.description or ''} |")
     return "\n".join(rows)
 
@@ -69,6 +76,7 @@ def _span(text: str, name: str) -> tuple[int, int]:
 
 GENERATED = (
     *((readme, "graph", picture) for readme in READMES),
+    ("docs/architecture.md", "chat", chat_picture),
     ("docs/operating.md", "settings", settings_table),
 )
 """(file, part, what makes it)."""

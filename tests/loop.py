@@ -15,7 +15,7 @@ from langgraph.types import StateSnapshot
 
 from graph.context import DiagnosisContext
 from graph.contract import RunState
-from graph.diagnosis import DiagnosisGraph, build_diagnosis_graph, recursion_limit
+from graph.diagnosis import build_diagnosis_graph, recursion_limit
 from nodes.ports import Resources, RunRecord
 from service.store.clock import FixedClock
 from service.store.memory import InMemoryRunStore
@@ -41,7 +41,7 @@ class Loop:
     model: ScriptedModel
     tool: ProbeTool
     resources: Resources
-    graph: DiagnosisGraph
+    graph: Any
     runs: InMemoryRunStore
     journal: HookedJournal
     canonical: HookedCanonicalStore
@@ -112,7 +112,8 @@ class Loop:
 
 
 def make_loop(answers: Sequence[Answer] | Any, *, checkpointer: Any = True, **options: Any) -> Loop:
-    """Build a loop; options replace Resources fields."""
+    """Build a loop; options replace Resources fields, `build` the graph, `loop` the class."""
+    build, loop = options.pop("build", build_diagnosis_graph), options.pop("loop", Loop)
     model, tool = options.pop("model", None) or ScriptedModel(answers), options.pop("tool", None) or ProbeTool()
     clock, runs = (
         options.pop("clock", None) or FixedClock(1_700_000_000.0),
@@ -131,8 +132,7 @@ def make_loop(answers: Sequence[Answer] | Any, *, checkpointer: Any = True, **op
         **options,
     )
     saver = InMemorySaver() if checkpointer is True else checkpointer
-    graph = build_diagnosis_graph(resources, saver)
-    return Loop(model, tool, resources, graph, runs, journal, canonical, clock, {})
+    return loop(model, tool, resources, build(resources, saver), runs, journal, canonical, clock, {})  # type: ignore[no-any-return]
 
 
 def assert_every_call_answered_once(state: dict[str, Any]) -> None:

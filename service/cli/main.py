@@ -18,6 +18,7 @@ from service.cli import (
     evaluate_command,
     index_command,
     run_commands,
+    serve_command,
     tool_command,
 )
 from service.cli.console import CliError, ExitCode, complain, prepare_logging, prepare_streams, print_json
@@ -35,6 +36,7 @@ app.command("chat")(chat_command.chat)
 app.command("runs")(run_commands.runs)
 app.command("show")(run_commands.show)
 app.command("trace")(run_commands.trace)
+app.command("serve")(serve_command.serve)
 app.command("index")(index_command.index)
 app.command("calibrate")(calibrate_command.calibrate)
 app.command("tool")(tool_command.tool)

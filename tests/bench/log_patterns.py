@@ -1,14 +1,22 @@
 """10,000 log messages into patterns beside drain3, and how exactly labelled samples are grouped.
 
-drain3 pins old versions of what it needs, so it runs in an environment of its own: DRAIN3_PYTHON names an interpreter that
-has it, else one is made for the moment. The samples judged here did not serve to choose the rules of `tools/logs/patterns.py`;
-their labels follow from loghub's templates: a line belongs to the template with the most fixed text that fits it.
+Time is the CPU time of one thread in alternating rounds; all rounds take the same messages, of four formats. drain3 pins old
+versions of what it needs, so it runs in an environment of its own: DRAIN3_PYTHON names an interpreter that has it, else one is
+made for the moment. It is measured as it comes, and with masks for numbers, addresses and ids as ours names them.
+
+Accuracy is the share of lines whose group is exactly the labelled one. Protocol: the rules of `tools/logs/pattern_merge.py`
+were chosen on loghub's samples of Apache, Hadoop, OpenSSH, Zookeeper, BGL and Thunderbird, judged on HDFS, Linux, OpenStack
+and Spark, and found wanting on Linux and OpenStack. The errors there were looked at and rules changed, so these two count as
+used. Of HDFS and Spark nobody looked at an error: only they are held to the limit, and structured samples
+(`*_2k.log_structured.csv`) of other formats in the folder that LABELLED_LOGS names. Labels of samples without a structured
+file follow from loghub's templates: a line belongs to the template with the most fixed text that fits it.
 """
 
 from __future__ import annotations
 
 import argparse
 import csv
+import gc
 import json
 import os
 import re
@@ -18,7 +26,7 @@ import sys
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from pathlib import Path
 
 from tests.data import ROOT
@@ -32,6 +40,7 @@ HEADERS = {
     "Spark": r"\S+ \S+ \w+ \S+: ",
 }
 """Samples with templates, by what stands before a line's message."""
+USED = ("Linux", "OpenStack")
 _THEIRS = """
 import json, logging, sys, time
 from drain3 import TemplateMiner
@@ -48,10 +57,10 @@ for line in sys.stdin:
     config = TemplateMinerConfig()
     config.masking_instructions = [MaskingInstruction(*mask) for mask in masks] if line.strip() == "masked" else []
     miner = TemplateMiner(config=config)
-    start = time.perf_counter()
+    start = time.process_time()
     groups = [miner.add_log_message(message)["cluster_id"] for message in messages]
     shown = [(cluster.get_template(), cluster.size) for cluster in miner.drain.clusters]
-    print(json.dumps([time.perf_counter() - start, groups, len(shown)]), flush=True)
+    print(json.dumps([time.process_time() - start, groups, len(shown)]), flush=True)
 """
 
 
@@ -88,12 +97,14 @@ def accuracy(groups: Sequence[Hashable], labels: Sequence[Hashable]) -> float:
 
 
 def ours(messages: Sequence[str]) -> tuple[float, list[int], int]:
-    """Return seconds, the group of each message, and how many patterns are told."""
-    start = time.perf_counter()
+    """Return seconds of CPU, the group of each message, and how many patterns are told."""
+    start = time.process_time()
     grouper = PatternGrouper()
-    groups = [grouper.add(message, None, 0) for message in messages]
-    shown = [(pattern.template, pattern.count) for pattern in grouper.patterns]
-    return time.perf_counter() - start, groups, len(shown)
+    shapes = [grouper.add(message, None, 0) for message in messages]
+    places = grouper.grouping.places
+    groups = [places[shape] for shape in shapes]
+    shown = [(pattern.template, pattern.values, pattern.count) for pattern in grouper.grouping.patterns]
+    return time.process_time() - start, groups, len(shown)
 
 
 class Drain3:
@@ -136,9 +147,17 @@ def interpreter(workplace: Path) -> str | None:
     return python if has else None
 
 
+def structured(file: Path) -> list[tuple[str, str]]:
+    """Return (message, label) of a sample that has a label on each line."""
+    with file.open(encoding="utf-8", newline="") as lines:
+        return [(row["Content"], row["EventTemplate"]) for row in csv.DictReader(lines)]
+
+
 def compare(messages: Sequence[str], rounds: int) -> str | None:
     """Print the times of alternating rounds; return what is broken."""
     ours(messages)
+    gc.collect()
+    gc.freeze()  # what the bench holds is not for the grouper to walk
     with tempfile.TemporaryDirectory() as name:
         python = interpreter(Path(name))
         if python is None:
@@ -147,19 +166,31 @@ def compare(messages: Sequence[str], rounds: int) -> str | None:
             return None
         drain3 = Drain3(python, messages, Path(name))
         drain3.round("masked")
-        turns = [(ours(messages)[0], drain3.round("masked")[0], drain3.round("bare")[0]) for _ in range(rounds)]
+        turns = [(ours(messages)[0], drain3.round("bare")[0], drain3.round("masked")[0]) for _ in range(rounds)]
         drain3.close()
-    mine, masked, bare = (statistics.median(column) * 1e3 for column in zip(*turns, strict=True))
-    ratio, to_bare = (statistics.median(turn[0] / turn[at] for turn in turns) for at in (1, 2))
-    print(f"  ours {mine:.0f} ms; drain3 that masks as much {masked:.0f} ms, ratio {ratio:.2f} (at most {MAX_RATIO})")
-    print(f"  drain3 without masks {bare:.0f} ms, ratio {to_bare:.2f}")
+    mine, bare, masked = (statistics.median(column) * 1e3 for column in zip(*turns, strict=True))
+    ratio, to_masked = (statistics.median(turn[0] / turn[at] for turn in turns) for at in (1, 2))
+    print(f"  ours {mine:.0f} ms; drain3 as it comes {bare:.0f} ms, ratio {ratio:.2f} (at most {MAX_RATIO})")
+    print(f"  drain3 that masks as much {masked:.0f} ms, ratio {to_masked:.2f}")
     return f"{ratio:.2f} times drain3" if ratio > MAX_RATIO else None
+
+
+def judge(samples: Mapping[str, Sequence[tuple[str, str]]], kind: str) -> float:
+    """Print the accuracy on each sample; return their mean."""
+    shares = {
+        name: accuracy(ours([message for message, _ in sample])[1], [label for _, label in sample])
+        for name, sample in samples.items()
+    }
+    mean = statistics.mean(shares.values())
+    told = ", ".join(f"{name} {share:.3f} of {len(samples[name])}" for name, share in shares.items())
+    print(f"  grouping accuracy on formats {kind}: mean {mean:.3f}: {told}")
+    return mean
 
 
 def main() -> None:
     """Print times and accuracies; exit 1 when a limit is broken."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--rounds", type=int, default=15)
     options = parser.parse_args()
     logs = folder()
     if logs is None:
@@ -170,13 +201,12 @@ def main() -> None:
     messages = (lines * (MESSAGES // len(lines) + 1))[:MESSAGES]
     print(f"{MESSAGES} messages into patterns, median of {options.rounds} alternating rounds:")
     broken = [compare(messages, options.rounds)]
-    shares = {
-        name: accuracy(ours([message for message, _ in sample])[1], [label for _, label in sample])
-        for name, sample in samples.items()
-    }
-    mean = statistics.mean(shares.values())
-    told = ", ".join(f"{name} {share:.3f} of {len(samples[name])}" for name, share in shares.items())
-    print(f"  grouping accuracy on samples not used for the rules: mean {mean:.3f} (at least {MIN_ACCURACY}): {told}")
+    used = {file.name.split("_")[0]: structured(file) for file in sorted(logs.glob("*_structured.csv"))}
+    judge(used | {name: samples[name] for name in USED}, "that served to choose the rules")
+    unused = {name: sample for name, sample in samples.items() if name not in USED}
+    if others := os.environ.get("LABELLED_LOGS"):
+        unused |= {file.name.split("_")[0]: structured(file) for file in sorted(Path(others).glob("*_structured.csv"))}
+    mean = judge(unused, f"that did not (at least {MIN_ACCURACY})")
     broken.append(f"accuracy {mean:.3f}" if mean < MIN_ACCURACY else None)
     if any(broken):
         raise SystemExit("log patterns break their limits: " + ", ".join(filter(None, broken)))

@@ -18,8 +18,8 @@ from graph.diagnosis import build_diagnosis_graph
 from nodes.ports import ModelReply, ModelRequest, RunRecord
 from nodes.start_run import InvalidQuestion
 from service.app import App, open_app
-from service.contract import StorageError
-from service.diagnosis import StepView, diagnose
+from service.contract import StepView, StorageError
+from service.diagnosis import diagnose
 from service.models.recorded import read_recorded
 from service.settings import Settings, SettingsError
 from tests.scenes import conclusion, log_call, write_answers, write_scene
@@ -309,7 +309,7 @@ async def test_r119_a_cancel_that_a_layer_below_swallows_is_repeated(tmp_path: P
         client = app.resources.models.client(None)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(type(client), "complete", deaf)
-            patch.setattr("service.diagnosis.CANCEL_AGAIN_SECONDS", 0.2)
+            patch.setattr("service.execution.CANCEL_AGAIN_SECONDS", 0.2)
             task = asyncio.create_task(diagnose(app, "why?"))
             await asyncio.sleep(0.5)
             task.cancel()

@@ -9,7 +9,7 @@ from service.cli.console import plain
 from service.cli.evidence import evidence_lines
 from service.cli.report import report_lines
 from service.cli.texts import TEXTS
-from service.diagnosis import DiagnosisReport
+from service.contract import DiagnosisReport
 from tools.contract import EvidenceStatus
 
 CALLS: dict[str, dict[str, Any]] = {"c1": {"tool_name": "query_logs"}, "c2": {"tool_name": "query_mysql"}}

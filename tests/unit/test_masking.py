@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tools import masking
 from tools.masking import MASK, mask_text, mask_value
 
 
@@ -53,3 +54,17 @@ def test_r55_masking_twice_is_masking_once(text: str) -> None:
 def test_r55_masking_twice_is_masking_once_after_a_key(key: str, value: str) -> None:
     once = mask_text(key + value)
     assert mask_text(once) == once
+
+
+WORDS = st.sampled_from(
+    ["password", "Pa\u017f\u017fWord", "api_key", "ap\u0130-Key", "pr\u0130vate_key", "to\u212aen", "client-secret"]
+    + ["pwd", "authorization", "credentials", "passwd", "access_key", "=", ": ", "hunter2", "abc", "'q q'", " "]
+)
+
+
+@given(st.lists(WORDS, max_size=8).map("".join))
+def test_r55_looking_for_parts_of_keys_first_changes_nothing(text: str) -> None:
+    expected = text
+    for pattern, replacement in masking._PATTERNS:
+        expected = pattern.sub(replacement, expected)
+    assert mask_text(text) == expected

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import random
 import time
 from pathlib import Path
+from statistics import fmean
 
 import pytest
 
@@ -57,13 +59,30 @@ def test_r54_default_thresholds_reject_what_has_no_answer(queries: list[Labelled
 
 
 def test_r54_thresholds_chosen_on_one_half_hold_on_the_other(queries: list[LabelledQuery], search: Search) -> None:
-    """Both ways, in the mean: a half alone has 12 or 13 unanswerable queries, so one of them is 8 points."""
     proposal = propose(queries, search)
     print(format_proposal(proposal, judge(queries, search, DEFAULT)))
-    both = (proposal.held, proposal.swapped)
-    assert sum(half.false_high for half in both) / 2 <= 0.05
-    assert sum(half.rejected for half in both) / 2 >= 0.79
-    assert sum(half.answered for half in both) / 2 >= 0.90
+    for half in (proposal.held, proposal.swapped):
+        assert half.false_high <= 0.05
+        assert half.rejected >= 0.80
+        assert half.answered >= 0.85
+
+
+def test_r54_thresholds_hold_on_the_mean_of_many_halves(queries: list[LabelledQuery], search: Search) -> None:
+    """One split may be lucky: 12 or 13 unanswerable queries are in a half, so one of them is 8 points."""
+    known = {query.query: search(query.query) for query in queries}
+    dice = random.Random(4)
+    halves = []
+    for _ in range(60):
+        mixed = dice.sample(queries, len(queries))
+        proposal = propose(mixed, known.__getitem__)
+        halves += [proposal.held, proposal.swapped]
+    false_high, rejected, answered = (
+        fmean(getattr(half, name) for half in halves) for name in ("false_high", "rejected", "answered")
+    )
+    print(f"mean of {len(halves)} halves: false HIGH {false_high:.3f} rejected {rejected:.3f} answered {answered:.3f}")
+    assert false_high <= 0.05
+    assert rejected >= 0.80
+    assert answered >= 0.88
 
 
 def test_a_half_is_judged_by_thresholds_it_had_no_part_in() -> None:
@@ -103,7 +122,7 @@ def test_calibration_counts_files_not_chunks() -> None:
     row = result.row(0.46)
     assert (row.threshold, row.precision, row.recall, row.answered, row.rejected) == (0.46, 0.5, 0.5, 0.5, 1.0)
     assert result.row(0.2).rejected == 0.0
-    assert result.reference == pytest.approx(0.22)
+    assert (result.reference, result.high) == (0.21, 0.21)
 
 
 def test_calibration_prints_a_table() -> None:

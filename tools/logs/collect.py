@@ -41,7 +41,7 @@ class Hit:
     file: str
     headings: Headings
     rank: int
-    pattern: int
+    shape: int
     event: EventView | LogEvent
 
     @property
@@ -53,7 +53,7 @@ class Hit:
 
 @dataclass(slots=True)
 class Collector:
-    """Counts every match and keeps the newest ones, and the newest of every pattern."""
+    """Counts every match and keeps the newest ones, and the newest of every shape of message."""
 
     needles: Sequence[str]
     total: int = 0
@@ -67,11 +67,11 @@ class Collector:
         epoch = None if cut.implied else cut.epoch
         message, level = view.message, view.level
         rank = telling_rank(level, message[:2000])
-        pattern = self.grouper.add(message, epoch, rank)
+        shape = self.grouper.add(message, epoch, rank)
         self.total += 1
         self.by_level[level] += 1
         newest = float("inf") if cut.epoch is None else -cut.epoch
-        self.hits.append(Hit((newest, file, -offset), epoch, label, headings, rank, pattern, self._keep(view)))
+        self.hits.append(Hit((newest, file, -offset), epoch, label, headings, rank, shape, self._keep(view)))
         if len(self.hits) >= _PRUNE_FROM:
             self._prune()
 
@@ -89,9 +89,9 @@ class Collector:
         seen: set[int] = set()
         kept = []
         for index, hit in enumerate(self.hits):
-            if index < MAX_HITS or hit.pattern not in seen:
+            if index < MAX_HITS or hit.shape not in seen:
                 kept.append(hit)
-            seen.add(hit.pattern)
+            seen.add(hit.shape)
         self.hits = kept
 
     def events(self, limit: int, several: bool, format_time: FormatTime) -> list[LogEvent]:
@@ -100,8 +100,12 @@ class Collector:
         `several`: name each event's file.
         """
         self.hits.sort(key=lambda hit: hit.order)
-        counts = [pattern.count for pattern in self.grouper.patterns]
-        candidates = [Candidate(hit.pattern, hit.rank, counts[hit.pattern]) for hit in self.hits]
+        grouping = self.grouper.grouping
+        places = [grouping.places[hit.shape] for hit in self.hits]
+        candidates = [
+            Candidate(place, hit.rank, grouping.patterns[place].count)
+            for place, hit in zip(places, self.hits, strict=True)
+        ]
         chosen = sorted((self.hits[index] for index in choose(candidates, limit)), key=lambda hit: hit.shown_order)
         return [self._event(hit, several, format_time) for hit in chosen]
 
@@ -116,7 +120,7 @@ class Collector:
 
     def patterns(self, format_time: FormatTime) -> list[LogPattern]:
         """Return at most 50 patterns whose counts add up to the total."""
-        return response_patterns(self.grouper.patterns, format_time)
+        return response_patterns(self.grouper.grouping.patterns, format_time)
 
     def levels(self) -> dict[str, int]:
         """Return how many matches stated which level; the counts add up to the total."""

@@ -1,48 +1,42 @@
-"""Grouping messages into patterns: apart from numbers, addresses and ids, messages of one length that share their first
-two tokens and at least six tenths of all tokens become one template. What varies becomes a placeholder, what is the
-same in all of them stays as it was written. Pure but for the grouper's own tables.
+"""Grouping messages into patterns. What varies becomes a placeholder, what is the same in all of them stays as it was written.
+
+A message is only given its shape, its text with every number as 0, when it is added. The rest is done for a whole batch, when
+patterns are asked for: a shape becomes a fixed text with a slot for every number, address and id, like texts become one
+pattern (`pattern_merge`), and the slots take in the values of all lines. Pure but for the grouper's own tables.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
 from itertools import chain
 
 from tools.logs.excerpt import GAP
-from tools.logs.slots import MARK, Slot, fill, measures, split_slots
+from tools.logs.pattern_merge import key_of, merge_texts
+from tools.logs.slots import Slot, TokenParts, digit_runs, fill, joined, new_slots, runs_of, shape_of, zeroed
 from tools.masking import mask_text
 from tools.placeholders import ANY, OTHER
 
-SIMILARITY = 0.6
-MAX_DIFFERING_WORDS = 1
-"""Messages that differ in more plain words say different things (`certificate expired`, `connection refused`)."""
-WILDCARD = ANY
 MAX_TEMPLATE_CHARS = 400
 _CUT_END_CHARS = 160
 """Left out at the end of a cut line: half a secret is not recognised as one."""
 _MAX_TOKENS = 60
-_MAX_PER_BUCKET = 60
-_MAX_PATTERNS = 1000
-_MAX_CACHE = 20_000
-_WORD = re.compile(r"[^\W\d_]{2,}[.,:;!]?")
-
-Slots = tuple[Slot | None, ...]
-"""Slots of a text in order; None where the token they stood in differs anyway."""
+_MAX_SHAPES = 20_000
+_MAX_PENDING = 20_000
+"""Lines kept until their values are taken in."""
 
 
 @dataclass(slots=True)
 class PatternCount:
-    """One pattern while it grows. `rank` is the highest telling rank of its events (see `levels.telling_rank`).
+    """One pattern. `rank` is the highest telling rank of its events (see `levels.telling_rank`).
 
     `tokens` hold a mark for each slot, `slots` has one tuple per token. `cut` is None where the tokens are the whole
     first line, else how many characters to leave out at their end.
     """
 
     tokens: list[str]
-    slots: list[tuple[Slot, ...]] = field(default_factory=list)
+    slots: list[tuple[Slot, ...]]
     cut: int | None = None
     count: int = 0
     first: float | None = None
@@ -52,26 +46,19 @@ class PatternCount:
     @property
     def template(self) -> str:
         """The pattern as text: placeholders for what varies, secrets masked; a lone event's own first line."""
-        shown = [fill(token, [slot.shown for slot in slots]) for token, slots in self._parts()]
-        written = [fill(token, [slot.first for slot in slots]) for token, slots in self._parts()]
+        parts = list(zip(self.tokens, self.slots, strict=True))
+        shown = [fill(token, [slot.shown for slot in slots]) if slots else token for token, slots in parts]
+        written = [fill(token, [slot.first for slot in slots]) if slots else token for token, slots in parts]
         text = " ".join(_masked(shown, written))
         return text if self.cut is None else f"{text[: max(0, len(text) - self.cut)].rstrip()} {GAP}"
 
     @property
     def values(self) -> tuple[str, str] | None:
         """Least and greatest value of the one measured number that varies, as written; None where it is not one."""
-        ranges = [
-            slot.range
-            for token, slots in self._parts()
-            for slot, measured in zip(slots, measures(token), strict=True)
-            if measured and slot.range
-        ]
+        ranges = [slot.range for slots in self.slots for slot in slots if slot.range]
         if len(ranges) > 1:
             ranges = [found for found in ranges if "." in found[0] + found[1]]
         return ranges[0] if len(ranges) == 1 else None
-
-    def _parts(self) -> list[tuple[str, tuple[Slot, ...]]]:
-        return list(zip(self.tokens, self.slots, strict=True))
 
 
 def _masked(shown: list[str], written: list[str]) -> list[str]:
@@ -86,94 +73,185 @@ def _masked(shown: list[str], written: list[str]) -> list[str]:
     return list(chain.from_iterable(parts))
 
 
+@dataclass(frozen=True, slots=True)
+class Grouping:
+    """Patterns in order of their first message. `places[shape]` is the pattern of the shape that `add` returned."""
+
+    patterns: list[PatternCount]
+    places: list[int]
+
+
+@dataclass(slots=True)
+class _Shape:
+    """Messages that differ in digits only. `pending`: lines whose values are to be taken in."""
+
+    index: int
+    line: str
+    cut: int | None
+    pending: list[str] = field(default_factory=list)
+    text: _Text | None = None
+    values: Sequence[str] = ()
+    count: int = 0
+    first: float | None = None
+    last: float | None = None
+    rank: int = 0
+
+
+@dataclass(slots=True)
+class _Text:
+    """A fixed text. `slots` are those of `by_token` in one row, and of what was cut."""
+
+    tokens: list[str]
+    by_token: list[tuple[Slot, ...]]
+    slots: list[Slot]
+    cut: int | None
+    shapes: list[_Shape] = field(default_factory=list)
+    rows: list[Sequence[str]] = field(default_factory=list)
+
+
 @dataclass(slots=True)
 class PatternGrouper:
-    """Assigns messages to patterns one by one; equal input in equal order gives equal patterns."""
+    """Takes messages one by one and groups them all at once; equal input in equal order gives equal patterns."""
 
-    patterns: list[PatternCount] = field(default_factory=list)
-    _cache: dict[str, tuple[int, Slots]] = field(default_factory=dict)
-    _buckets: dict[tuple[int, str, str], list[int]] = field(default_factory=dict)
+    _shapes: list[_Shape] = field(default_factory=list)
+    _parts: TokenParts = field(default_factory=TokenParts)
+    _by_zeros: dict[bytes, _Shape] = field(default_factory=dict)
+    _by_shape: dict[bytes, _Shape] = field(default_factory=dict)
+    _texts: list[_Text] = field(default_factory=list)
+    _by_text: dict[str, _Text] = field(default_factory=dict)
+    _pending: int = 0
+    _grouping: Grouping | None = None
 
     def add(self, message: str, epoch: float | None, rank: int) -> int:
-        """Count a message and return the index of its pattern."""
+        """Count a message and return the number of its shape, to be looked up in `Grouping.places`."""
         line = message.split("\n", 1)[0] if "\n" in message else message
-        text, values = split_slots(line[:MAX_TEMPLATE_CHARS])
-        known = self._cache.get(text)
-        if known is None:
-            known = self._assign(text, values, _CUT_END_CHARS if len(line) > MAX_TEMPLATE_CHARS else None)
-            if len(self._cache) < _MAX_CACHE:
-                self._cache[text] = known
-        index, slots = known
-        # The same fixed text has as many values as slots, unless all of it differs (`_other`).
-        for slot, value in zip(slots, values):  # noqa: B905 - `strict=` is felt per message
-            if slot is not None and value != slot.last:
-                slot.last = value
-                slot.add(value)
-        pattern = self.patterns[index]
-        pattern.count += 1
-        if rank > pattern.rank:
-            pattern.rank = rank
+        start = line[:MAX_TEMPLATE_CHARS]
+        zeros = zeroed(start)
+        shape = self._by_zeros.get(zeros)
+        if shape is None:
+            shape = self._find_shape(zeros, start, len(line) > MAX_TEMPLATE_CHARS)
+        shape.pending.append(start)
+        if rank > shape.rank:
+            shape.rank = rank
         if epoch is not None:
-            if pattern.first is None or epoch < pattern.first:
-                pattern.first = epoch
-            if pattern.last is None or epoch > pattern.last:
-                pattern.last = epoch
-        return index
+            if shape.first is None or epoch < shape.first:
+                shape.first = epoch
+            if shape.last is None or epoch > shape.last:
+                shape.last = epoch
+        self._pending += 1
+        if self._pending >= _MAX_PENDING:
+            self._take_in()
+        return shape.index
 
-    def _assign(self, text: str, values: Sequence[str], cut: int | None) -> tuple[int, Slots]:
-        every = text.split()
-        tokens = every[:_MAX_TOKENS] or [""]
-        if len(every) > _MAX_TOKENS:
-            cut = 0
-        key = (len(tokens), tokens[0], tokens[1] if len(tokens) > 1 else "")
-        bucket = self._buckets.setdefault(key, [])
-        best, best_share = -1, 0.0
-        for index in bucket:
-            share = _similarity(self.patterns[index].tokens, tokens)
-            if share > best_share:
-                best, best_share = index, share
-        full = len(bucket) >= _MAX_PER_BUCKET or len(self.patterns) >= _MAX_PATTERNS
-        if best >= 0 and (best_share >= SIMILARITY or full):
-            self.patterns[best].cut = max(
-                (each for each in (self.patterns[best].cut, cut) if each is not None), default=None
-            )
-            return best, _merge(self.patterns[best], tokens)
-        if full and not bucket:
-            return self._other(), ()
-        pattern = PatternCount(tokens, _slots(tokens, values), cut)
-        self.patterns.append(pattern)
-        bucket.append(len(self.patterns) - 1)
-        return len(self.patterns) - 1, tuple(chain.from_iterable(pattern.slots))
+    @property
+    def grouping(self) -> Grouping:
+        """All messages so far as patterns whose counts add up to their number."""
+        if self._pending or self._grouping is None:
+            self._take_in()
+            self._grouping = self._group()
+        return self._grouping
 
-    def _other(self) -> int:
-        """Everything beyond the bound on patterns falls into one."""
-        if self.patterns[-1].tokens != [OTHER]:
-            self.patterns.append(PatternCount([OTHER], [()]))
-        return len(self.patterns) - 1
+    def _find_shape(self, zeros: bytes, line: str, cut: bool) -> _Shape:
+        key = shape_of(zeros)
+        shape = self._by_shape.get(key)
+        if shape is None and len(self._shapes) < _MAX_SHAPES:
+            shape = self._by_shape[key] = _Shape(len(self._shapes), line, _CUT_END_CHARS if cut else None)
+            self._shapes.append(shape)
+        if shape is None:
+            shape = self._by_shape.setdefault(b"", _Shape(len(self._shapes), OTHER, None))
+            if shape.index == len(self._shapes):
+                self._shapes.append(shape)
+        if len(self._by_zeros) < _MAX_SHAPES:
+            self._by_zeros[zeros] = shape
+        return shape
+
+    def _take_in(self) -> None:
+        """Give each new shape its text, and each slot the values of the lines that wait."""
+        for shape in self._shapes:
+            if not shape.pending:
+                continue
+            if shape.text is None:
+                shape.text = self._text(shape)
+            shape.count += len(shape.pending)
+            if shape.values and (shape.count > 1 or shape.pending[0] != shape.line):
+                _take_in_runs(shape.text.slots, shape)
+            shape.pending.clear()
+        for text in self._texts:
+            for slot, column in zip(text.slots, zip(*text.rows, strict=True), strict=False):
+                slot.add(set(column))
+            text.rows.clear()
+        self._pending = 0
+
+    def _text(self, shape: _Shape) -> _Text:
+        parts = [self._parts[token] for token in shape.line.split() or [""]]
+        shape.values = [value for _, values in parts if values for value in values]
+        key = " ".join([fixed for fixed, _ in parts])
+        text = self._by_text.get(key)
+        if text is None:
+            slots = [new_slots(fixed, values) for fixed, values in parts]
+            cut = 0 if len(parts) > _MAX_TOKENS else shape.cut
+            tokens = [fixed for fixed, _ in parts[:_MAX_TOKENS]]
+            text = self._by_text[key] = _Text(tokens, slots[:_MAX_TOKENS], list(chain.from_iterable(slots)), cut)
+            self._texts.append(text)
+        elif shape.values:
+            text.rows.append(shape.values)
+        text.shapes.append(shape)
+        return text
+
+    def _group(self) -> Grouping:
+        counts = [sum(shape.count for shape in text.shapes) for text in self._texts]
+        groups, rest = merge_texts([text.tokens for text in self._texts], counts)
+        patterns = [_pattern([self._texts[index] for index in group]) for group in groups]
+        if rest:
+            groups = [*groups, rest]
+            patterns.append(_counted(PatternCount([OTHER], [()]), [self._texts[index] for index in rest]))
+        places = [0] * len(self._shapes)
+        for place, group in enumerate(groups):
+            for index in group:
+                for shape in self._texts[index].shapes:
+                    places[shape.index] = place
+        return Grouping(patterns, places)
 
 
-def _slots(tokens: Sequence[str], values: Sequence[str]) -> list[tuple[Slot, ...]]:
-    rest = iter(values)
-    return [tuple(Slot(next(rest)) for _ in range(token.count(MARK))) for token in tokens]
+def _take_in_runs(slots: Sequence[Slot], shape: _Shape) -> None:
+    """Lines of one shape have as many runs of digits each: those of one slot stand in columns."""
+    lines = list(dict.fromkeys([shape.line, *shape.pending]))
+    if len(lines) == 1:
+        return
+    runs = digit_runs(lines)
+    width = len(runs) // len(lines)
+    at = 0
+    for slot, value in zip(slots, shape.values, strict=True):
+        count = runs_of(value)
+        slot.add_runs([runs[at + step :: width] for step in range(count)])
+        at += count
 
 
-def _merge(pattern: PatternCount, tokens: Sequence[str]) -> Slots:
-    """Make what differs a wildcard; return where the values of such a text belong."""
-    found: list[Slot | None] = []
-    for at, token in enumerate(tokens):
-        if pattern.tokens[at] == token:
-            found += pattern.slots[at]
+def _pattern(texts: Sequence[_Text]) -> PatternCount:
+    """Join texts of one length: tokens that differ become a wildcard, after their key if they have the same."""
+    first = texts[0]
+    if len(texts) == 1:
+        return _counted(PatternCount(first.tokens, first.by_token), texts)
+    tokens: list[str] = []
+    slots: list[tuple[Slot, ...]] = []
+    parts = zip(*(text.by_token for text in texts), strict=True)
+    for column, alike in zip(zip(*(text.tokens for text in texts), strict=True), parts, strict=True):
+        token = column[0]
+        if column.count(token) == len(column):
+            tokens.append(token)
+            slots.append(tuple(map(joined, zip(*alike, strict=True))) if alike[0] else ())
         else:
-            pattern.tokens[at], pattern.slots[at] = WILDCARD, ()
-            found += [None] * token.count(MARK)
-    return tuple(found)
+            keys = set(map(key_of, column))
+            tokens.append((keys.pop() if len(keys) == 1 else "") + ANY)
+            slots.append(())
+    return _counted(PatternCount(tokens, slots), texts)
 
 
-def _similarity(template: list[str], tokens: list[str]) -> float:
-    differing = [
-        (left, right) for left, right in zip(template, tokens, strict=True) if left != right and left != WILDCARD
-    ]
-    words = sum(1 for left, right in differing if _WORD.fullmatch(left) and _WORD.fullmatch(right))
-    if words > MAX_DIFFERING_WORDS:
-        return 0.0
-    return 1.0 - len(differing) / len(tokens)
+def _counted(pattern: PatternCount, texts: Sequence[_Text]) -> PatternCount:
+    pattern.cut = max((text.cut for text in texts if text.cut is not None), default=None)
+    shapes = [shape for text in texts for shape in text.shapes]
+    pattern.count = sum([shape.count for shape in shapes])
+    pattern.first = min([shape.first for shape in shapes if shape.first is not None], default=None)
+    pattern.last = max([shape.last for shape in shapes if shape.last is not None], default=None)
+    pattern.rank = max([shape.rank for shape in shapes])
+    return pattern

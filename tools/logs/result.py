@@ -82,8 +82,9 @@ def event_priority(events: Sequence[dict[str, Any]]) -> list[int]:
 def _candidates(events: Sequence[dict[str, Any]]) -> list[Candidate]:
     grouper = PatternGrouper()
     ranks = [telling_rank(event.get("level"), str(event.get("message"))) for event in events]
-    groups = [grouper.add(str(event.get("message")), None, rank) for event, rank in zip(events, ranks, strict=True)]
-    return [Candidate(group, rank, grouper.patterns[group].count) for group, rank in zip(groups, ranks, strict=True)]
+    shapes = [grouper.add(str(event.get("message")), None, rank) for event, rank in zip(events, ranks, strict=True)]
+    patterns, places = grouper.grouping.patterns, [grouper.grouping.places[shape] for shape in shapes]
+    return [Candidate(place, rank, patterns[place].count) for place, rank in zip(places, ranks, strict=True)]
 
 
 def _masked(event: LogEvent) -> dict[str, Any]:

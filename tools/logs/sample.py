@@ -56,7 +56,7 @@ class Sample:
 class _Match:
     found: Found
     rank: int
-    pattern: int
+    shape: int
 
 
 def make_response(
@@ -71,8 +71,12 @@ def make_response(
     counted = sample.matching if sample.matching is not None and len(matches) == len(sample.found) else None
     total = max(len(matches), counted or 0)
     format_time = time_formatter(ZoneInfo(topic.timezone))
-    counts = [pattern.count for pattern in grouper.patterns]
-    candidates = [Candidate(match.pattern, match.rank, counts[match.pattern]) for match in matches]
+    grouping = grouper.grouping
+    places = [grouping.places[match.shape] for match in matches]
+    candidates = [
+        Candidate(place, match.rank, grouping.patterns[place].count)
+        for place, match in zip(places, matches, strict=True)
+    ]
     events = [_event(matches[index].found, query, format_time) for index in choose(candidates, limit)]
     return QueryLogsResponse(
         topic=topic.name,
@@ -84,7 +88,7 @@ def make_response(
         returned=len(events),
         truncated=incomplete or total > len(events),
         events=events,
-        patterns=response_patterns(grouper.patterns, format_time),
+        patterns=response_patterns(grouping.patterns, format_time),
         levels=level_counts(Counter(match.found.view.level for match in matches)),
         notes=_notes(sample),
     )

@@ -11,6 +11,7 @@ from tools.contract import RelevanceLevel
 from tools.rag.folder import KnowledgeError
 from tools.rag.request import MAX_QUERY_CHARS
 from tools.rag.score import Hit, Thresholds, rank_documents
+from tools.rag.thresholds import rarely_reached, rejecting
 
 Search = Callable[[str], Sequence[Hit]]
 """Hits of one query, best first; `Hit.source` is what labels name."""
@@ -20,6 +21,10 @@ MAX_QUERIES = 5_000
 MAX_SOURCES = 100
 MIN_OF_EACH = 4
 """Least answerable and least unanswerable queries: two of each in either half."""
+REJECTED = 0.80
+"""Share of the unanswerable queries that should get no document at all."""
+FALSE_HIGH = 0.05
+"""Share of them that may get a HIGH one."""
 _STEP = 0.02
 
 
@@ -69,6 +74,20 @@ class Calibration:
 class _Judged:
     relevant: frozenset[str]
     best: tuple[tuple[str, float], ...]
+    """Files in order, each with the score that keeps or drops it: its first passage's."""
+    highest: float
+    """Best score of any passage that is judged."""
+
+    @staticmethod
+    def of(query: LabelledQuery, hits: Sequence[Hit]) -> _Judged:
+        """Read the hits as `rank_documents` does."""
+        shown = rank_documents(hits, Thresholds(high=0.0, reference=0.0))
+        return _Judged(query.relevant, _best_files(hits), max((each.hit.score for each in shown), default=0.0))
+
+    @property
+    def kept_up_to(self) -> float:
+        """Least threshold above which nothing is shown."""
+        return max((score for _, score in self.best), default=0.0)
 
     @property
     def place(self) -> int | None:
@@ -180,8 +199,11 @@ def format_proposal(proposal: Proposal, current: Judgement) -> str:
 
 def calibrate(queries: Sequence[LabelledQuery], search: Search) -> Calibration:
     """Run labelled queries and tabulate precision and recall per threshold (R54)."""
-    judged = [_Judged(query.relevant, _best_files(search(query.query))) for query in queries]
+    judged = [_Judged.of(query, search(query.query)) for query in queries]
     answerable = [entry for entry in judged if entry.relevant]
+    hopeless = [entry for entry in judged if not entry.relevant]
+    reference = rejecting([entry.kept_up_to for entry in hopeless], REJECTED)
+    high = rarely_reached([entry.highest for entry in hopeless], 1 - FALSE_HIGH)
     rows = tuple(_row(judged, step * _STEP) for step in range(1, round(1 / _STEP)))
     places = [entry.place for entry in answerable]
     return Calibration(
@@ -191,8 +213,8 @@ def calibrate(queries: Sequence[LabelledQuery], search: Search) -> Calibration:
         recall_at_5=_share([place is not None and place <= DEPTH for place in places]),
         mrr=sum(1 / place for place in places if place) / len(places) if places else 0.0,
         rows=rows,
-        high=_least(rows, lambda row: row.rejected >= 0.95),
-        reference=_least(rows, lambda row: row.rejected >= 0.80),
+        high=max(high, reference),
+        reference=reference,
     )
 
 
@@ -230,10 +252,6 @@ def _row(judged: Sequence[_Judged], threshold: float) -> ThresholdRow:
         answered=_share([bool(entry.relevant.intersection(sources)) for entry, sources in kept if entry.relevant]),
         rejected=_share([not sources for entry, sources in kept if not entry.relevant]),
     )
-
-
-def _least(rows: Sequence[ThresholdRow], enough: Callable[[ThresholdRow], bool]) -> float:
-    return next((row.threshold for row in rows if enough(row)), rows[-1].threshold)
 
 
 def _share(values: Sequence[bool]) -> float:

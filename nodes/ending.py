@@ -1,0 +1,97 @@
+"""The end of a Run by its release: one compare-and-set, and what state and trace say of it (R8, R94, R108)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from graph.contract import DiagnosisStopReason, RunState, TraceEvent, TraceEventType
+from nodes.events import event
+from nodes.node_run import ACTIVE, NodeRun
+from nodes.ports import RunEnd, RunRecord
+from nodes.usage import end_fields
+from release.contract import ReleaseErrorCode, ReleaseOutcome, ReleaseReason
+from release.decision import ReleaseDecision
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """What every end of a Run carries beside the decision: the totals, and why collection stopped."""
+
+    run: NodeRun
+    usage: dict[str, Any]
+    stop_reason: DiagnosisStopReason | None = None
+
+    async def write(self, decision: ReleaseDecision) -> ReleaseDecision:
+        """End the Run and return how it ended: an acknowledged cancel wins over every decision (R94)."""
+        ended_at, runs, run_id = self.run.clock.now(), self.run.resources.runs, self.run.run.run_id
+        if await runs.transition(run_id, ACTIVE, decision.internal_end, self._run_end(decision, ended_at)):
+            return decision
+        decision = _cancelled()
+        still = frozenset({RunState.CANCEL_REQUESTED})
+        await runs.transition(run_id, still, RunState.CANCELLED, self._run_end(decision, ended_at))
+        return decision
+
+    def outcome(self, decision: ReleaseDecision) -> dict[str, Any]:
+        """Return the end as the state and the archive keep it."""
+        return {
+            "release_outcome": decision.outcome.value,
+            "internal_state": decision.internal_end.value,
+            "reason": decision.reason.value,
+            "published_result": _published(decision),
+            "fallback": _fallback(decision),
+            "error_code": decision.error_code.value if decision.error_code else None,
+            "stop_reason": self._stop(),
+            "usage": self.usage,
+        }
+
+    def events(self, decision: ReleaseDecision) -> list[TraceEvent]:
+        """Return the last two events of a Run."""
+        decided = event(
+            TraceEventType.RELEASE_DECIDED, release_outcome=decision.outcome.value, reason=decision.reason.value
+        )
+        ended = event(
+            TraceEventType.RUN_ENDED,
+            internal_state=decision.internal_end.value,
+            stop_reason=self._stop(),
+            **end_fields(self.usage),
+        )
+        return [decided, ended]
+
+    def _run_end(self, decision: ReleaseDecision, ended_at: float) -> RunEnd:
+        return RunEnd(
+            release_outcome=decision.outcome,
+            ended_at=ended_at,
+            published_result=_published(decision),
+            fallback=_fallback(decision),
+            stop_reason=self._stop(),
+            error_code=decision.error_code.value if decision.error_code else None,
+            total_token_count=self.usage["total_tokens"],
+            usage=self.usage,
+        )
+
+    def _stop(self) -> str | None:
+        return self.stop_reason.value if self.stop_reason else None
+
+
+def is_end_of(record: RunRecord, decision: ReleaseDecision) -> bool:
+    """Whether the Run ended by this very decision."""
+    written = (record.internal_state, record.release_outcome, record.published_result, record.fallback)
+    return written == (decision.internal_end, decision.outcome, _published(decision), _fallback(decision))
+
+
+def _published(decision: ReleaseDecision) -> dict[str, Any] | None:
+    return decision.published.model_dump(mode="json") if decision.published else None
+
+
+def _fallback(decision: ReleaseDecision) -> dict[str, Any] | None:
+    return decision.fallback.model_dump(mode="json") if decision.fallback else None
+
+
+def _cancelled() -> ReleaseDecision:
+    return ReleaseDecision(
+        outcome=ReleaseOutcome.NONE,
+        internal_end=RunState.CANCELLED,
+        reason=ReleaseReason.CANCELLED,
+        error_code=ReleaseErrorCode.CANCELLED,
+    )

@@ -1,0 +1,55 @@
+"""Node `release` of the chat: ends a Run that asked for no diagnosis, by one compare-and-set (R8, R94, R108)."""
+
+from __future__ import annotations
+
+from graph.state import ChatState
+from nodes.answers import Reply
+from nodes.contract import EndCause
+from nodes.ending import Ending, is_end_of
+from nodes.node_run import NodeResult, NodeRun
+from nodes.ports import ArchiveEntry
+from nodes.usage import usage_of
+from release.answers.decision import decide_answer
+from release.decision import ReleaseDecision
+
+
+async def release_answer(state: ChatState, run: NodeRun) -> NodeResult:
+    """Decide, then write the end; an acknowledged cancel wins over every answer."""
+    reply = Reply.model_validate(state.get("reply") or {})
+    end = Ending(run, usage_of(state))
+    decision = _decided_before(reply, run) or await end.write(_decide(reply, run))
+    outcome = end.outcome(decision)
+    public = {name: outcome[name] for name in PUBLIC}
+    step = f"Released {decision.outcome.value}: {decision.reason.value}."
+    return NodeResult(
+        {"run_id": run.run.run_id, **public},
+        step,
+        end.events(decision),
+        archive=[ArchiveEntry("result", "result", outcome)],
+    )
+
+
+PUBLIC = ("release_outcome", "published_result", "fallback", "error_code")
+"""What of an end a user sees (R55)."""
+
+
+def _decide(reply: Reply, run: NodeRun) -> ReleaseDecision:
+    entry = run.ended_on_entry()
+    causes = {reply.end, entry.cause if entry else None}
+    return decide_answer(
+        reply.chat or reply.knowledge,
+        reply.error,
+        cancelled=EndCause.CANCELLED in causes,
+        timed_out=EndCause.TIMED_OUT in causes,
+    )
+
+
+def _decided_before(reply: Reply, run: NodeRun) -> ReleaseDecision | None:
+    """Find the decision that this very execution had written when it was interrupted: there is one end (R8)."""
+    if run.record is None or run.record.ended_at is None:
+        return None
+    for timed_out in (False, True):
+        decision = decide_answer(reply.chat or reply.knowledge, reply.error, timed_out=timed_out)
+        if is_end_of(run.record, decision):
+            return decision
+    return None

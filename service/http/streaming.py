@@ -1,0 +1,84 @@
+"""Server-sent events: the wire form of a Run's events (R132)."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from typing import Any, Literal
+
+from fastapi.responses import StreamingResponse
+from fastapi.sse import format_sse_event
+
+from service.http.service import Service
+from service.run_events import EventId, RunEvent
+
+RECONNECT_MS = 1_000
+"""What a client that lost its stream is told to wait."""
+HEARTBEAT = b": keep-alive\n\n"
+
+Compat = Literal["message"]
+
+
+def encode(event: RunEvent, compat: Compat | None) -> bytes:
+    """Write an event; its `event:` line equals the JSON `type`, or `message` for clients of the base project."""
+    data = json.dumps({"type": event.type.value, "data": event.data}, ensure_ascii=False, separators=(",", ":"))
+    return format_sse_event(data_str=data, event=compat or event.type.value, id=event.id)
+
+
+def event_stream(
+    service: Service,
+    run_id: str,
+    after: EventId | None = None,
+    *,
+    compat: Compat | None = None,
+    cancel_on_disconnect: bool = False,
+) -> StreamingResponse:
+    """Answer with a Run's events after a place.
+
+    Each is read from the store when the client has taken the one before, so a slow reader holds nothing up and nothing
+    is kept for it.
+    """
+    body = _body(service, run_id, after, compat, cancel_on_disconnect)
+    return StreamingResponse(
+        body,
+        media_type="text/event-stream; charset=utf-8",
+        headers={"X-Accel-Buffering": "no", "X-Run-Id": run_id},
+    )
+
+
+async def _body(
+    service: Service, run_id: str, after: EventId | None, compat: Compat | None, cancel_on_disconnect: bool
+) -> AsyncIterator[bytes]:
+    settings, manager, ended = service.app.settings, service.manager, False
+    yield f"retry: {RECONNECT_MS}\n\n".encode()
+    try:
+        follow = service.events.follow(
+            run_id, after, idle_seconds=settings.heartbeat_seconds, stopping=manager.stopping
+        )
+        async for event in follow:
+            ended = event is not None and event.last
+            yield HEARTBEAT if event is None else encode(event, compat)
+    finally:
+        if cancel_on_disconnect and not ended and not manager.stopping.is_set():
+            # The client is gone, and with it this task: the cancel needs one of its own.
+            _keep(asyncio.ensure_future(manager.cancel(run_id)))
+
+
+_cancels: set[asyncio.Future[Any]] = set()
+
+
+def _keep(cancel: asyncio.Future[Any]) -> None:
+    _cancels.add(cancel)
+    cancel.add_done_callback(_cancels.discard)
+
+
+EVENT_STREAM: dict[int | str, dict[str, Any]] = {
+    200: {
+        "description": (
+            "Events `run_started`, `status`, `content`, `result`, and at last `done` or `error`. Each `data` line is "
+            'JSON `{"type", "data"}`, each `id` the place to go on from.'
+        ),
+        "content": {"text/event-stream": {"schema": {"type": "string"}}},
+    }
+}
