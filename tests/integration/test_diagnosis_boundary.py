@@ -129,6 +129,7 @@ async def test_a_diagnosis_streams_its_steps_and_reports_its_end(tmp_path: Path)
         "clock",
         "id",
         "result",
+        "step",
     }
 
 
