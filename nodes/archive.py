@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Any
 
 from langchain_core.messages import messages_to_dict
@@ -30,6 +31,25 @@ def fork_entry(state: Mapping[str, Any], node: str) -> ArchiveEntry:
     plain = {name: value for name, value in state.items() if name != "messages"}
     plain["messages"] = messages_to_dict(state.get("messages") or [])
     return ArchiveEntry(FORK, "state", {"node": node, "state": plain})
+
+
+def fork_settings(state: Mapping[str, Any], run: NodeRun) -> list[ArchiveEntry]:
+    """Archive question and settings as the state tells them: the archive of the Run that was left may be gone."""
+    settings, tracker = run.run, {**run.context.model_dump(), **(state.get("tracker") or {})}
+    context = {
+        "model": settings.model,
+        "language": settings.language,
+        "at": datetime.fromtimestamp(settings.now, UTC).isoformat() if settings.at_given else None,
+        "no_gain_threshold": tracker["no_gain_threshold"],
+        "protocol_violation_threshold": tracker["protocol_violation_threshold"],
+        "budget": settings.limits.model_dump(mode="json"),
+        "model_name": run.model().name,
+    }
+    return [
+        ArchiveEntry("question", "question", {"query": state["query"], "session_id": state.get("session_id")}),
+        ArchiveEntry("settings", "context", context),
+        *run.resources.start_archive,
+    ]
 
 
 def node_entries(key: str, run: NodeRun, result: NodeResult, events: int) -> list[ArchiveEntry]:

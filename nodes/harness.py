@@ -18,7 +18,7 @@ from langgraph.types import Overwrite
 
 from graph.context import DiagnosisContext
 from graph.contract import Intent, RunState, TraceEventType
-from nodes.archive import fork_entry, harness_entry, interrupted_entry, node_entries
+from nodes.archive import fork_entry, fork_settings, harness_entry, interrupted_entry, node_entries
 from nodes.contract import RunSettings
 from nodes.events import event
 from nodes.forking import Fork, check_forkable, copy_run, forked_settings, merged
@@ -96,6 +96,8 @@ class DiagnosisHarnessCore:
             return settings
         if held.internal_state not in TERMINAL:
             await self._hold_lease(run, held)
+        # A replay starts the Run once: the time it began is the one it must be told (R67).
+        run.clock.readings[:] = [held.created_at]
         return self._settings(run, run_id, held.created_at)
 
     async def enter(self, run: NodeRun, state: Mapping[str, Any], node: str) -> tuple[NodeRun, Fork | None]:
@@ -178,10 +180,10 @@ class DiagnosisHarnessCore:
         old = run.run
         intent = Intent(state.get("intent") or Intent.DIAGNOSIS)
         settings = await self.start_run(run, state["query"], state.get("session_id"), forked_from=old, intent=intent)
-        fork = await copy_run(self._resources, old.run_id, settings, state, node)
+        fork = await copy_run(run.resources, old.run_id, settings, state, node)
         begins = (harness_entry(self._resources, run.model()), fork_entry(state, node))
-        fork = replace(fork, archive=(*begins, *fork.archive))
-        record = await self._resources.runs.get(settings.run_id)
+        fork = replace(fork, archive=(*begins, *fork.archive, *fork_settings(state, run)))
+        record = await run.resources.runs.get(settings.run_id)
         return replace(run, settings=settings, record=record), fork
 
 

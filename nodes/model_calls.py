@@ -23,6 +23,8 @@ from tools.evidence_tool import EvidenceTool
 
 MODEL_ANSWER = "model_answer"
 """Kind of an archived attempt of a model call."""
+MAX_PAUSE_SECONDS = 1e9
+"""The longest wish of a provider that is kept: an archive holds JSON numbers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +85,7 @@ async def call_model(run: NodeRun, task: ModelTask, budget: RunBudget, ledger: M
         delay = retry_delay(failure, _seconds_left(run, outcome.budget, task))
         if delay is None:
             return outcome
-        await asyncio.sleep(delay)
+        await (run.resources.pause or asyncio.sleep)(delay)
         if not await run.still_active():
             return outcome
 
@@ -148,7 +150,7 @@ def _archived(
     if failed is not None:
         payload |= {
             "answered": failed.answered,
-            "retry_after": failed.retry_after,
+            "retry_after": None if failed.retry_after is None else min(failed.retry_after, MAX_PAUSE_SECONDS),
             "usage": [failed.usage.input_tokens, failed.usage.output_tokens] if failed.usage else None,
         }
     if reply is not None:

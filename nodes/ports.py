@@ -327,6 +327,8 @@ class Resources:
     """True on a server that runs one execution per thread at a time: then a Run may be taken over at once (R3)."""
     default_context: DiagnosisContext = field(default_factory=DiagnosisContext)
     """The configured settings of a Run; a host's context overrides them field by field."""
+    pause: Callable[[float], Awaitable[None]] | None = None
+    """Waits before a model call's second attempt, in seconds; None really waits."""
     start_archive: Sequence[ArchiveEntry] = ()
     """What each Run archives of its surroundings when it starts (R67): catalogue view, tools, hashes of the prompts."""
     describe_system: Callable[[], Awaitable[Mapping[str, Any]]] = _nothing_to_describe

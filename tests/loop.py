@@ -132,7 +132,13 @@ def make_loop(answers: Sequence[Answer] | Any, *, checkpointer: Any = True, **op
         **options,
     )
     saver = InMemorySaver() if checkpointer is True else checkpointer
-    return loop(model, tool, resources, build(resources, saver), runs, journal, canonical, clock, {})  # type: ignore[no-any-return]
+    made = loop(model, tool, resources, build(resources, saver), runs, journal, canonical, clock, {})
+    MADE.append(made)
+    return made  # type: ignore[no-any-return]
+
+
+MADE: list[Loop] = []
+"""The loops of the test in hand, for whoever wants to replay what they ran."""
 
 
 def assert_every_call_answered_once(state: dict[str, Any]) -> None:

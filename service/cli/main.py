@@ -17,6 +17,7 @@ from service.cli import (
     doctor_command,
     evaluate_command,
     index_command,
+    replay_commands,
     run_commands,
     serve_command,
     tool_command,
@@ -36,6 +37,9 @@ app.command("chat")(chat_command.chat)
 app.command("runs")(run_commands.runs)
 app.command("show")(run_commands.show)
 app.command("trace")(run_commands.trace)
+app.command("export")(replay_commands.export)
+app.command("import")(replay_commands.import_)
+app.command("replay")(replay_commands.replay)
 app.command("serve")(serve_command.serve)
 app.command("index")(index_command.index)
 app.command("calibrate")(calibrate_command.calibrate)
@@ -108,6 +112,7 @@ def _made_for_people() -> tuple[type[Exception], ...]:
     from service.contract import StorageError
     from service.evaluate import EvaluationError
     from service.models.recorded import RecordedAnswersError
+    from service.replay.text import BundleError
     from service.settings import SettingsError
     from tools.catalog import CatalogError
     from tools.rag.folder import KnowledgeError
@@ -120,6 +125,7 @@ def _made_for_people() -> tuple[type[Exception], ...]:
         EvaluationError,
         RecordedAnswersError,
         KnowledgeError,
+        BundleError,
     )
 
 

@@ -356,6 +356,7 @@ async def test_r65_a_corrupted_record_counts_as_gone(payload: str) -> None:
     assert "CANONICAL_RECORD_UNAVAILABLE" in loop.outcome["fallback"]["limitations"]["notes"]
 
 
+@pytest.mark.not_replayable("the store gives back another result than was stored; the archive holds what was stored")
 @pytest.mark.parametrize("result", [{}, {"lines": "MARKER"}, {"lines": None}])
 async def test_r65_a_result_of_another_shape_is_withheld_and_proves_nothing(result: dict[str, Any]) -> None:
     loop = make_loop(by_round([FOUND, CONCLUDED]))

@@ -56,10 +56,8 @@ def test_r55_masking_twice_is_masking_once_after_a_key(key: str, value: str) -> 
     assert mask_text(once) == once
 
 
-WORDS = st.sampled_from(
-    ["password", "Pa\u017f\u017fWord", "api_key", "ap\u0130-Key", "pr\u0130vate_key", "to\u212aen", "client-secret"]
-    + ["pwd", "authorization", "credentials", "passwd", "access_key", "=", ": ", "hunter2", "abc", "'q q'", " "]
-)
+KEYS = "password Pa\u017f\u017fWord api_key ap\u0130-Key pr\u0130vate_key to\u212aen client-secret pwd authorization"
+WORDS = st.sampled_from([*KEYS.split(), "=", ": ", "hunter2", "abc", "'q q'", " "])
 
 
 @given(st.lists(WORDS, max_size=8).map("".join))

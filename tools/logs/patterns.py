@@ -23,8 +23,8 @@ _CUT_END_CHARS = 160
 """Left out at the end of a cut line: half a secret is not recognised as one."""
 _MAX_TOKENS = 60
 _MAX_SHAPES = 20_000
-_MAX_PENDING = 20_000
-"""Lines kept until their values are taken in."""
+_MAX_LINES = 20_000
+"""Different lines kept until their values are taken in."""
 
 
 @dataclass(slots=True)
@@ -115,22 +115,22 @@ class PatternGrouper:
 
     _shapes: list[_Shape] = field(default_factory=list)
     _parts: TokenParts = field(default_factory=TokenParts)
+    _by_line: dict[str, _Shape] = field(default_factory=dict)
     _by_zeros: dict[bytes, _Shape] = field(default_factory=dict)
     _by_shape: dict[bytes, _Shape] = field(default_factory=dict)
     _texts: list[_Text] = field(default_factory=list)
     _by_text: dict[str, _Text] = field(default_factory=dict)
-    _pending: int = 0
     _grouping: Grouping | None = None
 
     def add(self, message: str, epoch: float | None, rank: int) -> int:
         """Count a message and return the number of its shape, to be looked up in `Grouping.places`."""
         line = message.split("\n", 1)[0] if "\n" in message else message
         start = line[:MAX_TEMPLATE_CHARS]
-        zeros = zeroed(start)
-        shape = self._by_zeros.get(zeros)
+        shape = self._by_line.get(start)
         if shape is None:
-            shape = self._find_shape(zeros, start, len(line) > MAX_TEMPLATE_CHARS)
-        shape.pending.append(start)
+            shape = self._take(start, len(line) > MAX_TEMPLATE_CHARS)
+        shape.count += 1
+        self._grouping = None
         if rank > shape.rank:
             shape.rank = rank
         if epoch is not None:
@@ -138,18 +138,25 @@ class PatternGrouper:
                 shape.first = epoch
             if shape.last is None or epoch > shape.last:
                 shape.last = epoch
-        self._pending += 1
-        if self._pending >= _MAX_PENDING:
-            self._take_in()
         return shape.index
 
     @property
     def grouping(self) -> Grouping:
         """All messages so far as patterns whose counts add up to their number."""
-        if self._pending or self._grouping is None:
+        if self._grouping is None:
             self._take_in()
             self._grouping = self._group()
         return self._grouping
+
+    def _take(self, line: str, cut: bool) -> _Shape:
+        if len(self._by_line) >= _MAX_LINES:
+            self._take_in()
+            self._by_line.clear()
+        zeros = zeroed(line)
+        shape = self._by_zeros.get(zeros) or self._find_shape(zeros, line, cut)
+        shape.pending.append(line)
+        self._by_line[line] = shape
+        return shape
 
     def _find_shape(self, zeros: bytes, line: str, cut: bool) -> _Shape:
         key = shape_of(zeros)
@@ -158,7 +165,7 @@ class PatternGrouper:
             shape = self._by_shape[key] = _Shape(len(self._shapes), line, _CUT_END_CHARS if cut else None)
             self._shapes.append(shape)
         if shape is None:
-            shape = self._by_shape.setdefault(b"", _Shape(len(self._shapes), OTHER, None))
+            shape = self._by_shape.setdefault(b"00", _Shape(len(self._shapes), OTHER, None))
             if shape.index == len(self._shapes):
                 self._shapes.append(shape)
         if len(self._by_zeros) < _MAX_SHAPES:
@@ -172,15 +179,13 @@ class PatternGrouper:
                 continue
             if shape.text is None:
                 shape.text = self._text(shape)
-            shape.count += len(shape.pending)
-            if shape.values and (shape.count > 1 or shape.pending[0] != shape.line):
+            if shape.values and shape.pending != [shape.line]:
                 _take_in_runs(shape.text.slots, shape)
             shape.pending.clear()
         for text in self._texts:
             for slot, column in zip(text.slots, zip(*text.rows, strict=True), strict=False):
                 slot.add(set(column))
             text.rows.clear()
-        self._pending = 0
 
     def _text(self, shape: _Shape) -> _Text:
         parts = [self._parts[token] for token in shape.line.split() or [""]]
@@ -215,9 +220,7 @@ class PatternGrouper:
 
 def _take_in_runs(slots: Sequence[Slot], shape: _Shape) -> None:
     """Lines of one shape have as many runs of digits each: those of one slot stand in columns."""
-    lines = list(dict.fromkeys([shape.line, *shape.pending]))
-    if len(lines) == 1:
-        return
+    lines = [shape.line, *shape.pending]
     runs = digit_runs(lines)
     width = len(runs) // len(lines)
     at = 0

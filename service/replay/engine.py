@@ -1,0 +1,236 @@
+"""Replays a recorded Run through the real graph and says how it went (R67, R154)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from dataclasses import replace as changed
+from typing import Any
+
+from langchain_core.messages import messages_from_dict
+from langchain_core.runnables import RunnableConfig
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.errors import NodeCancelledError
+
+from graph.context import DiagnosisContext
+from graph.contract import RunState, TraceEventType
+from graph.diagnosis import build_diagnosis_graph, recursion_limit
+from graph.routes import PATHS
+from nodes.archive import interrupted_entry
+from nodes.contract import CollectionEnd, EndCause
+from nodes.outside import GET_RUN, MISSING
+from nodes.ports import ArchiveEntry, JournalBatch, Resources, RunRecord
+from nodes.run_end import end_without_result
+from nodes.usage import usage_of
+from service.execution import INTERNAL_ERROR
+from service.replay.bundle import Bundle
+from service.replay.catalog import tools_of
+from service.replay.export import export_run
+from service.replay.playback import (
+    OffTheRecord,
+    RecordedCanonicalStore,
+    RecordedClock,
+    RecordedIds,
+    RecordedJournal,
+    RecordedModel,
+    RecordedRunStore,
+    Recording,
+    by_call_id,
+    parent_of,
+    recorded_tools,
+)
+from tools.evidence_tool import EvidenceTool
+
+FIXED_EDGES = {
+    "start_run": ("model_step",),
+    "reject_call": ("model_step",),
+    "require_stop": ("model_step",),
+    "guard_semantics": ("release",),
+}
+"""Nodes without a choice, and where they lead."""
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """What a replay left behind; `left_at` is the first node execution that the recorded Run does not have."""
+
+    bundle: Bundle | None
+    left_at: str | None = None
+
+
+async def replay(
+    bundle: Bundle, *, tools: Mapping[str, EvidenceTool] | None = None, context: DiagnosisContext | None = None
+) -> Replayed:
+    """Run the recorded Run again. With `context`, under other settings and on beyond the record where they lead there.
+
+    `tools` check and project, none is run; by default they are built from the bundle. Raises BundleError.
+    """
+    return await _Stage(bundle, tools if tools is not None else tools_of(bundle), context).play()
+
+
+def recorded_context(bundle: Bundle) -> DiagnosisContext:
+    """Return the settings the Run had."""
+    payload = {name: value for name, value in bundle.settings["context"].items() if name != "model_name"}
+    return DiagnosisContext.model_validate(payload)
+
+
+class _Stage:
+    """One replay: the real graph over what was recorded."""
+
+    def __init__(self, bundle: Bundle, tools: Mapping[str, EvidenceTool], context: DiagnosisContext | None) -> None:
+        self._bundle = bundle
+        self._context = context or recorded_context(bundle)
+        recording = Recording(bundle, strict=context is None)
+        self._runs = RecordedRunStore(recording)
+        self._journal = RecordedJournal(recording)
+        self._resources = _resources(recording, self._runs, self._journal, tools)
+        self._graph = build_diagnosis_graph(self._resources, InMemorySaver())
+        self._config: RunnableConfig = {
+            "configurable": {"thread_id": "replay"},
+            "recursion_limit": recursion_limit(self._context.budget),
+        }
+        if bundle.run.has_execution:
+            self._config["run_id"] = uuid.uuid4()
+
+    async def play(self) -> Replayed:
+        """Go from the Run's beginning to its end."""
+        graph_input = await self._begin()
+        left_at = await self._go(graph_input)
+        if left_at is not None and await self._collection_was_ended(left_at):
+            left_at = await self._go(None)
+        if left_at is not None and await self._run_was_ended(left_at):
+            left_at = None
+        await self._journal.written_by_others()
+        record = await self._runs.find(self._bundle.run_id)
+        if record is None or record.ended_at is None:
+            record = _unfinished(record, self._bundle)
+        return Replayed(await export_run(record, self._journal) if record else None, left_at)
+
+    async def _go(self, graph_input: Any) -> str | None:
+        try:
+            await self._graph.ainvoke(graph_input, self._config, context=self._context)
+        except OffTheRecord as here:
+            return here.key
+        except (asyncio.CancelledError, NodeCancelledError):
+            # The host's cancel, where it struck then; the graph has marked the end.
+            if not self._bundle.by_kind["outside"].get("end", {}).get("finished"):
+                raise
+        return None
+
+    async def _begin(self) -> Any:
+        fork = self._bundle.by_kind["fork"].get("state")
+        question = self._bundle.by_kind["question"]["question"]
+        if fork is None:
+            return {"query": question["query"], "session_id": question["session_id"]}
+        await self._restore_parent(fork["node"])
+        state = {**fork["state"], "messages": messages_from_dict(fork["state"]["messages"])}
+        await self._graph.aupdate_state(self._config, state, as_node=_before(fork["node"], state))
+        return None
+
+    async def _restore_parent(self, node: str) -> None:
+        """Give the fork the Run that it left: its row as it was seen, and the archive that is copied from it."""
+        first = self._bundle.path[0] if self._bundle.path else node
+        seen = self._bundle.by_kind["outside"].get(first, {}).get(GET_RUN, [MISSING])[0]
+        parent = parent_of(self._bundle, seen if seen != MISSING else RunState.SUCCESS.value)
+        if seen != MISSING:
+            await self._runs.create(parent)
+        archive = [
+            ArchiveEntry(kind, key, payload)
+            for kind in ("question", "settings", "agent_result")
+            for key, payload in self._bundle.by_kind[kind].items()
+        ]
+        await self._journal.of_another_run(JournalBatch(parent.run_id, "archive", 0.0, archive=archive))
+
+    async def _collection_was_ended(self, left_at: str) -> bool:
+        """Repeat what the host did to a Run that failed or hung: route it to the end of collection (R60)."""
+        number = left_at.partition(":")[0]
+        key = f"{number}:project_progress"
+        stopped = next((each["fields"] for each in self._bundle.trace if _stops(each, key)), None)
+        if key not in self._bundle.path or stopped is None:
+            return False
+        cause = EndCause(stopped["cause"])
+        ended = CollectionEnd(cause=cause, fault=INTERNAL_ERROR if cause is EndCause.FAULT else None)
+        update = {"ended": ended.model_dump(mode="json"), "outcome": None}
+        await self._graph.aupdate_state(self._config, update, as_node="execute_tool")
+        return True
+
+    async def _run_was_ended(self, left_at: str) -> bool:
+        """Repeat the end that was written from outside: a host's cancel, its time limit, a fault, a sweep (R94)."""
+        rows = [each for each in self._bundle.trace if each["node"] is None]
+        ended = next((each for each in rows if each["type"] == TraceEventType.RUN_ENDED), None)
+        run, number = self._bundle.run, left_at.partition(":")[0]
+        if ended is None or any(key.startswith(f"{number}:") for key in self._bundle.path):
+            return False
+        await self._journal.written_by_others()
+        state = await self._graph.aget_state(self._config)
+        usage = usage_of(state.values) if "model_calls" in ended["fields"] else None
+        end = self._bundle.by_kind["outside"].get("end")
+        archive = [interrupted_entry(left_at, None)] if end is not None else []
+        await end_without_result(
+            self._runs,
+            self._journal,
+            run.run_id,
+            run.internal_state,
+            run.error_code or "",
+            ended["at"],
+            usage=usage,
+            archive=archive,
+        )
+        return True
+
+
+def _stops(row: Mapping[str, Any], key: str) -> bool:
+    by_host = row["fields"].get("fault") == INTERNAL_ERROR or row["fields"].get("cause") == EndCause.TIMED_OUT
+    return bool(row["node"] == key and row["type"] == TraceEventType.COLLECTION_STOPPED and by_host)
+
+
+def _before(node: str, state: Mapping[str, Any]) -> str:
+    """Return a node from which this state leads to `node`, so that the fork enters where it entered then."""
+    for source, targets in FIXED_EDGES.items():
+        if node in targets:
+            return source
+    for source, (route, _) in PATHS.items():
+        with contextlib.suppress(KeyError, ValueError, AttributeError):
+            if route(state) == node:  # type: ignore[arg-type]
+                return source
+    return "start_run"
+
+
+def _resources(
+    recording: Recording, runs: RecordedRunStore, journal: RecordedJournal, tools: Mapping[str, EvidenceTool]
+) -> Resources:
+    bundle, canonical = recording.bundle, RecordedCanonicalStore(recording)
+    harness = bundle.settings["harness"]
+    return Resources(
+        models=RecordedModel(bundle),
+        tools=recorded_tools(tools, bundle, by_call_id(bundle, lambda: canonical.calling)),
+        canonical=canonical,
+        runs=runs,
+        journal=journal,
+        clock=RecordedClock(recording),
+        ids=RecordedIds(recording),
+        language=harness["language"],
+        lease_seconds=harness["lease_seconds"],
+        run_timeout_seconds=harness["run_timeout_seconds"],
+        host_serialises_threads=harness["host_serialises_threads"],
+        pause=_at_once,
+        start_archive=[
+            ArchiveEntry("settings", name, bundle.settings[name])
+            for name in ("catalog", "tools", "prompts")
+            if name in bundle.settings
+        ],
+    )
+
+
+async def _at_once(seconds: float) -> None:
+    """Wait for nothing: the recorded clock tells how long it took."""
+
+
+def _unfinished(record: RunRecord | None, bundle: Bundle) -> RunRecord | None:
+    """Let a replay that left the record be compared up to there."""
+    if record is None:
+        return None
+    return changed(record, internal_state=RunState.FAILED, ended_at=bundle.run.ended_at)
