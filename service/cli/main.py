@@ -11,6 +11,7 @@ import typer
 from typer.exceptions import Abort, Exit, TyperException
 
 from service.cli import (
+    backtest_command,
     calibrate_command,
     chat_command,
     diagnose_command,
@@ -46,6 +47,7 @@ app.command("calibrate")(calibrate_command.calibrate)
 app.command("tool")(tool_command.tool)
 app.command("doctor")(doctor_command.doctor)
 app.command("evaluate")(evaluate_command.evaluate)
+app.command("backtest")(backtest_command.backtest)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
