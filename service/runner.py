@@ -18,7 +18,7 @@ from typing import Any
 from langgraph.runtime import RunControl
 
 from graph.context import DiagnosisContext
-from graph.contract import RunState, TraceEventType
+from graph.contract import Intent, RunState, TraceEventType
 from graph.state import DiagnosisInput
 from nodes.events import event
 from nodes.harness import session_lock
@@ -28,7 +28,7 @@ from nodes.run_end import end_without_result
 from nodes.start_run import checked_question
 from service.app import App
 from service.contract import StepView
-from service.execution import GRACE_SECONDS, Execution
+from service.execution import GRACE_SECONDS, Execution, OnStep
 from service.run_events import RunChanges
 from service.store.status import TERMINAL
 
@@ -64,13 +64,14 @@ class ServiceStopping(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What somebody asks. `owner` is the caller's name; `at` and `language` override the configured context."""
+    """What somebody asks. `owner` is the caller's name; `at`, `language` and `intent` override the configured context."""
 
     text: str
     session_id: str
     owner: str | None = None
     at: str | None = None
     language: str | None = None
+    intent: Intent | None = None
 
 
 @dataclass(slots=True)
@@ -83,13 +84,20 @@ class RunManager:
     """Carries at most `max_runs` Runs; open it with `async with`, closing hands over what has not ended."""
 
     def __init__(
-        self, app: App, *, max_runs: int, stop_seconds: float = 10.0, changes: RunChanges | None = None
+        self,
+        app: App,
+        *,
+        max_runs: int,
+        stop_seconds: float = 10.0,
+        changes: RunChanges | None = None,
+        on_step: OnStep | None = None,
     ) -> None:
         self._app = app
         self._max_runs = max_runs
         self._stop_seconds = stop_seconds
         self._live: dict[str, _Live] = {}
         self._watcher: asyncio.Task[None] | None = None
+        self._shown = on_step
         self.changes = changes or RunChanges()
         self.stopping = asyncio.Event()
 
@@ -112,7 +120,7 @@ class RunManager:
         then nothing is stored.
         """
         query = checked_question(question.text)
-        context = self._app.settings.context(at=question.at, language=question.language)
+        context = self._app.settings.context(at=question.at, language=question.language, intent=question.intent)
         self._app.resources.models.client(context.model)
         # Whoever asks may leave at any moment; a Run that is stored must have its task.
         return await asyncio.shield(asyncio.ensure_future(self._start(query, question, context)))
@@ -197,6 +205,8 @@ class RunManager:
 
     def _on_step(self, view: StepView) -> None:
         self.changes.moved(view.run_id)
+        if self._shown is not None:
+            self._shown(view)
 
     async def cancel(self, run_id: str) -> RunRecord | None:
         """Forbid what comes next, then interrupt what can be interrupted; return the Run as it stands (R119, R120).

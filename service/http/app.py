@@ -13,8 +13,9 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 
 from service.app import open_app
-from service.http import chat_routes, run_routes
+from service.http import alert_routes, chat_routes, run_routes, upload_routes
 from service.http.auth import Tokens
+from service.http.body_limit import BodyLimit
 from service.http.errors import ApiError, ApiErrorCode, add_error_handlers, error_response
 from service.http.gate import Gate
 from service.http.schemas import HealthView
@@ -78,15 +79,21 @@ def create_app(
         description=DESCRIPTION,
         version=version("superbizagent"),
         lifespan=lifespan if service is None else None,
-        max_body_size=settings.max_request_bytes,
         redirect_slashes=False,
     )
     app.state.service = service
+    larger = {
+        "/api/upload": settings.max_upload_bytes + upload_routes.FORM_BYTES,
+        "/api/alerts": alert_routes.MAX_WEBHOOK_BYTES,
+    }
+    app.add_middleware(BodyLimit, default=settings.max_request_bytes, by_path=larger)
     app.add_middleware(Gate, tokens=tokens or Tokens())
-    add_error_handlers(app, max_request_bytes=settings.max_request_bytes)
+    add_error_handlers(app)
     app.add_exception_handler(SQLAlchemyError, _store_unavailable)
     app.include_router(chat_routes.router)
     app.include_router(run_routes.router)
+    app.include_router(upload_routes.router)
+    app.include_router(alert_routes.router)
     app.include_router(health)
     return app
 

@@ -103,8 +103,13 @@ async def _read_body(request: Request) -> None:
         async with asyncio.timeout(BODY_SECONDS):
             await request.body()
     except TimeoutError:
-        message = f"body: must arrive within {BODY_SECONDS:g} seconds"
-        raise ApiError(408, ApiErrorCode.REQUEST_TIMEOUT, message, {"Connection": "close"}) from None
+        raise body_late() from None
+
+
+def body_late() -> ApiError:
+    """Return the refusal of a body that did not arrive in time."""
+    message = f"body: must arrive within {BODY_SECONDS:g} seconds"
+    return ApiError(408, ApiErrorCode.REQUEST_TIMEOUT, message, {"Connection": "close"})
 
 
 _MEANING = {
