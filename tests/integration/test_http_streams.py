@@ -141,8 +141,9 @@ async def test_r132_a_reader_that_does_not_read_holds_nothing_up(tmp_path: Path)
             body = b'{"Id":"slow","Question":"' + QUESTION.encode() + b'"}'
             head = f"POST /api/chat_stream HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\n"
             await loop.sock_sendall(reader, f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
-            await until(lambda: bool(served.service.manager.active))
-            (run_id,) = served.service.manager.active
+            manager = served.service.manager
+            await until(lambda: any(manager.steps(each) for each in manager.active))
+            (run_id,) = manager.active
             assert (await ended(served, run_id)).internal_state == "SUCCESS"
             # Not a byte was taken until here; now all of it is.
             received = b""
