@@ -146,8 +146,9 @@ class CallPayload(Payload):
 
 
 class AnswerPayload(Payload):
-    """One attempt of a model call: a reply, or a failure."""
+    """One attempt of a model call: a reply, or a failure. `asked` is the digest of what the model was shown."""
 
+    asked: str = Field(default="", pattern=r"^([0-9a-f]{64})?$")
     failure: ModelFailureKind | None
     answered: bool = False
     retry_after: float | None = None
