@@ -94,6 +94,12 @@ class Settings(BaseSettings):
     run_timeout_seconds: float = Field(
         default=300.0, gt=0, le=86_400, description="Time after which a run is timed out (R67)."
     )
+    lease_seconds: float = Field(
+        default=60.0,
+        ge=1,
+        le=3_600,
+        description="Time after which another process takes up a run whose own has died (R3).",
+    )
     model_timeout_seconds: float = Field(
         default=120.0, gt=0, le=3_600, description="Time of one attempt of a model call."
     )

@@ -111,7 +111,7 @@ def explain(error: Exception) -> tuple[str, ExitCode]:
 def _made_for_people() -> tuple[type[Exception], ...]:
     """Errors whose text is one bounded line about what was configured or asked."""
     from nodes.start_run import InvalidQuestion
-    from service.app import StorageError
+    from service.contract import StorageError
     from service.evaluate import EvaluationError
     from service.models.recorded import RecordedAnswersError
     from service.replay.text import BundleError
