@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Container
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Any
@@ -24,6 +25,7 @@ from service.checkpoints import latest_values
 
 if TYPE_CHECKING:
     from service.app import App
+    from service.runner import RunManager
 
 INTERRUPTED = "INTERRUPTED"
 """Error code of a Run whose process went away and that cannot go on."""
@@ -93,14 +95,20 @@ async def tidy(app: App) -> None:
         logger.warning("housekeeping failed: %s", type(error).__name__)
 
 
-async def recover(app: App, limit: int) -> tuple[Takeover, ...]:
+async def recover(app: App, limit: int, carried: Container[str] = ()) -> tuple[Takeover, ...]:
     """Take the lease of up to `limit` Runs that can go on, and end those that cannot. Raises SQLAlchemyError.
+
+    Those in `carried` are at work in this very process, late with their lease or not.
 
     Of processes that look at once one gets a Run (R3). Whoever does not carry a Takeover on gives its lease back.
     """
     taken: list[Takeover] = []
-    for run in await app.runs.abandoned(app.resources.clock.now()):
-        if await _ended(app, run) or len(taken) >= limit:
+    now = app.resources.clock.now()
+    for run in await app.runs.half_ended(now, now - app.settings.canonical_ttl_seconds):
+        if run.run_id not in carried and len(taken) < limit and (takeover := await _taken(app, run)) is not None:
+            taken.append(takeover)
+    for run in await app.runs.abandoned(now):
+        if run.run_id in carried or await _ended(app, run) or len(taken) >= limit:
             continue
         takeover = await _taken(app, run)
         if takeover is not None:
@@ -108,12 +116,17 @@ async def recover(app: App, limit: int) -> tuple[Takeover, ...]:
     return tuple(taken)
 
 
-async def keep_recovering(app: App, room: Callable[[], int], carry: Callable[[Takeover], Awaitable[None]]) -> None:
+async def keep_recovering(
+    app: App,
+    room: Callable[[], int],
+    carry: Callable[[Takeover], Awaitable[None]],
+    carried: Callable[[], Container[str]] = tuple,
+) -> None:
     """Look again and again, now at once; `room` says how many Runs may be taken up, `carry` starts one. Never returns."""
     tidied = app.resources.clock.now()
     while True:
         try:
-            for takeover in await recover(app, max(0, room())):
+            for takeover in await recover(app, max(0, room()), carried()):
                 await _carried(app, takeover, carry)
             if app.resources.clock.now() - tidied >= TIDY_SECONDS:
                 tidied = app.resources.clock.now()
@@ -121,6 +134,22 @@ async def keep_recovering(app: App, room: Callable[[], int], carry: Callable[[Ta
         except Exception as error:
             logger.warning("could not look for abandoned runs: %s", type(error).__name__)
         await asyncio.sleep(SWEEP_SECONDS)
+
+
+@asynccontextmanager
+async def recovering(app: App, manager: RunManager) -> AsyncIterator[None]:
+    """Let the manager take up, at once and from then on, what other processes have left."""
+
+    async def carry(takeover: Takeover) -> None:
+        record, execution_id = takeover.record, takeover.execution_id
+        await manager.resume(record, execution_id, takeover.context, from_start=takeover.from_start)
+
+    looking = keep_recovering(app, lambda: manager.room, carry, lambda: manager.active)
+    task = asyncio.create_task(looking)
+    try:
+        yield
+    finally:
+        task.cancel()
 
 
 async def _carried(app: App, takeover: Takeover, carry: Callable[[Takeover], Awaitable[None]]) -> None:
@@ -146,7 +175,8 @@ async def _ended(app: App, run: RunRecord) -> bool:
 
 async def _taken(app: App, run: RunRecord) -> Takeover | None:
     settings, now = app.settings, app.resources.clock.now()
-    if fate(run, now, Limits(settings.run_timeout_seconds, settings.canonical_ttl_seconds)) is not Fate.TAKE_UP:
+    limits = Limits(settings.run_timeout_seconds, settings.canonical_ttl_seconds)
+    if run.ended_at is None and fate(run, now, limits) is not Fate.TAKE_UP:
         return None
     try:
         context = DiagnosisContext.model_validate(run.context)

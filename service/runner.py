@@ -113,6 +113,11 @@ class RunManager:
         """Ids of the Runs that this process carries."""
         return frozenset(self._live)
 
+    @property
+    def room(self) -> int:
+        """How many more Runs it takes now."""
+        return 0 if self.stopping.is_set() else self._max_runs - len(self._live)
+
     async def start(self, question: Question) -> RunRecord:
         """Begin a Run and return it as stored.
 

@@ -20,6 +20,7 @@ from service.http.errors import ApiError, ApiErrorCode, add_error_handlers, erro
 from service.http.gate import Gate
 from service.http.schemas import HealthView
 from service.http.service import Service, ServiceHere, make_service, refusals
+from service.recovery import recovering
 from service.runner import open_manager
 from service.settings import Settings
 from tools.catalog import Catalog
@@ -52,7 +53,11 @@ async def opened_service(
     settings: Settings, *, catalog: Catalog | None = None, env: Mapping[str, str] = os.environ
 ) -> AsyncIterator[Service]:
     """Open the system and carry its Runs; at the end they are handed over. Raises CatalogError, SettingsError, StorageError."""
-    async with open_app(settings, catalog=catalog, env=env) as system, open_manager(system) as manager:
+    async with (
+        open_app(settings, catalog=catalog, env=env) as system,
+        open_manager(system) as manager,
+        recovering(system, manager),
+    ):
         yield make_service(system, manager)
 
 
