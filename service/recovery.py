@@ -9,8 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Container
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Container
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Any
@@ -25,7 +24,6 @@ from service.checkpoints import latest_values
 
 if TYPE_CHECKING:
     from service.app import App
-    from service.runner import RunManager
 
 INTERRUPTED = "INTERRUPTED"
 """Error code of a Run whose process went away and that cannot go on."""
@@ -134,22 +132,6 @@ async def keep_recovering(
         except Exception as error:
             logger.warning("could not look for abandoned runs: %s", type(error).__name__)
         await asyncio.sleep(SWEEP_SECONDS)
-
-
-@asynccontextmanager
-async def recovering(app: App, manager: RunManager) -> AsyncIterator[None]:
-    """Let the manager take up, at once and from then on, what other processes have left."""
-
-    async def carry(takeover: Takeover) -> None:
-        record, execution_id = takeover.record, takeover.execution_id
-        await manager.resume(record, execution_id, takeover.context, from_start=takeover.from_start)
-
-    looking = keep_recovering(app, lambda: manager.room, carry, lambda: manager.active)
-    task = asyncio.create_task(looking)
-    try:
-        yield
-    finally:
-        task.cancel()
 
 
 async def _carried(app: App, takeover: Takeover, carry: Callable[[Takeover], Awaitable[None]]) -> None:

@@ -145,7 +145,7 @@ def _fused(real: Any, fuse: Fuse, name: str) -> Any:
 async def run(folder: Path, url: str | None, dies_at: int | None) -> None:
     """Ask the question and follow the Run to its end, or to the kill."""
     async with opened(folder, url, dies_at, 0.0) as app, RunManager(app, max_runs=1) as manager:
-        record = await manager.start(Question(QUESTION, session_id=folder.name, owner="alice"))
+        await manager.start(Question(QUESTION, session_id=folder.name, owner="alice"))
         await left_to_itself(manager)
         (folder / "summary").write_text(json.dumps(await summary(app, folder)))
 
@@ -167,9 +167,7 @@ async def resume(folder: Path, url: str | None) -> None:
             held = [await app.resources.canonical.get(record.run_id, call) for call in CALLS]
             found["ready"] = [each.request["query"] for each in held if each and each.status == "READY"]
         for takeover in await recover(app, 1):
-            await manager.resume(
-                takeover.record, takeover.execution_id, takeover.context, from_start=takeover.from_start
-            )
+            await manager.take_up(takeover)
             await left_to_itself(manager)
         after = await summary(app, folder)
     found |= {"asked_again": lines(folder / "asked")[len(asked) :], "ran_again": lines(folder / "ran")[len(ran) :]}

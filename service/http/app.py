@@ -6,11 +6,13 @@ import os
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from importlib.metadata import version
+from typing import Any
 
 from fastapi import APIRouter, FastAPI
 from sqlalchemy.exc import SQLAlchemyError
 from starlette.requests import Request
 from starlette.responses import JSONResponse
+from starlette.types import Receive, Scope, Send
 
 from service.app import open_app
 from service.http import alert_routes, chat_routes, run_routes, upload_routes
@@ -20,7 +22,6 @@ from service.http.errors import ApiError, ApiErrorCode, add_error_handlers, erro
 from service.http.gate import Gate
 from service.http.schemas import HealthView
 from service.http.service import Service, ServiceHere, make_service, refusals
-from service.recovery import recovering
 from service.runner import open_manager
 from service.settings import Settings
 from tools.catalog import Catalog
@@ -29,6 +30,19 @@ DESCRIPTION = (
     "Ask what is wrong; every statement of an answer is backed by evidence of its run. Runs go on when their client "
     "leaves; their events can be read again from any place. Errors are always `{code, message}`."
 )
+
+
+class GatedApp(FastAPI):
+    """An application behind a gate that stands outside all of its middleware."""
+
+    def __init__(self, tokens: Tokens, **options: Any) -> None:
+        super().__init__(**options)
+        self._gate = Gate(super().__call__, tokens)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Let the gate decide first."""
+        await self._gate(scope, receive, send)
+
 
 health = APIRouter(tags=["health"])
 
@@ -53,11 +67,7 @@ async def opened_service(
     settings: Settings, *, catalog: Catalog | None = None, env: Mapping[str, str] = os.environ
 ) -> AsyncIterator[Service]:
     """Open the system and carry its Runs; at the end they are handed over. Raises CatalogError, SettingsError, StorageError."""
-    async with (
-        open_app(settings, catalog=catalog, env=env) as system,
-        open_manager(system) as manager,
-        recovering(system, manager),
-    ):
+    async with open_app(settings, catalog=catalog, env=env) as system, open_manager(system) as manager:
         yield make_service(system, manager)
 
 
@@ -79,7 +89,8 @@ def create_app(
             app.state.service = opened
             yield
 
-    app = FastAPI(
+    app = GatedApp(
+        tokens or Tokens(),
         title="SuperBizAgent",
         description=DESCRIPTION,
         version=version("superbizagent"),
@@ -92,7 +103,6 @@ def create_app(
         "/api/alerts": alert_routes.MAX_WEBHOOK_BYTES,
     }
     app.add_middleware(BodyLimit, default=settings.max_request_bytes, by_path=larger)
-    app.add_middleware(Gate, tokens=tokens or Tokens())
     add_error_handlers(app)
     app.add_exception_handler(SQLAlchemyError, _store_unavailable)
     app.include_router(chat_routes.router)

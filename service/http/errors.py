@@ -87,6 +87,10 @@ def add_error_handlers(app: FastAPI) -> None:
         code, message = _FRAMEWORK.get(error.status_code, (ApiErrorCode.INVALID_REQUEST, "the request is refused"))
         return error_response(error.status_code, code, message or str(error.detail), error.headers)
 
+    @app.exception_handler(Exception)
+    async def _unexpected(_: Request, __: Exception) -> JSONResponse:
+        return error_response(500, ApiErrorCode.SERVICE_ERROR, "the service failed; see its log")
+
     @app.exception_handler(RequestValidationError)
     async def _invalid(_: Request, error: RequestValidationError) -> JSONResponse:
         status, message = _explain(error.errors())

@@ -58,7 +58,7 @@ def make_service(app: App, manager: RunManager) -> Service:
         text = service.text_of(record)
         return end_events(record, text, text)
 
-    service = Service(app, manager, RunEvents(app.runs, app.serving, manager.changes, tell))
+    service = Service(app, manager, RunEvents(app.runs, app.serving, manager.changes, tell, live=manager.steps))
     return service
 
 
