@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from langgraph.checkpoint.base import BaseCheckpointSaver
-from sqlalchemy.ext.asyncio import AsyncEngine
 
 from graph.chat import ChatGraph, build_chat_graph
 from graph.diagnosis import DiagnosisGraph, build_diagnosis_graph
@@ -37,6 +36,7 @@ from service.system_view import SystemView, catalog_view
 from service.tracing import start_tracing
 from tools.canonical.store import CanonicalStore
 from tools.catalog import Catalog, load_catalog
+from tools.database import Database
 from tools.evidence_tool import EvidenceTool
 
 KNOWLEDGE_FOLDER = "knowledge"
@@ -132,7 +132,7 @@ async def open_runs(parts: Parts, *, host_serialises_threads: bool = False) -> A
 
 
 def assemble(
-    parts: Parts, engine: AsyncEngine, canonical: CanonicalStore, *, host_serialises_threads: bool = False
+    parts: Parts, engine: Database, canonical: CanonicalStore, *, host_serialises_threads: bool = False
 ) -> App:
     """Tie parts, database and canonical store together. Touches nothing yet."""
     settings, clock = parts.settings, SystemClock()
@@ -201,7 +201,7 @@ async def open_canonical(settings: Settings) -> AsyncIterator[CanonicalStore]:
         await engine.dispose()
 
 
-async def _open_engine(settings: Settings) -> AsyncEngine:
+async def _open_engine(settings: Settings) -> Database:
     await asyncio.to_thread(prepare_home, settings.home)
     try:
         return await open_database(settings.resolved_database_url())
