@@ -96,9 +96,12 @@ class DiagnosisHarnessCore:
             return settings
         if held.internal_state not in TERMINAL:
             await self._hold_lease(run, held)
+        # Accepted earlier, it may have waited: its clocks begin now, or began when another process wrote this node down.
         # A replay starts the Run once: the time it began is the one it must be told (R67).
-        run.clock.readings[:] = [held.created_at]
-        return self._settings(run, run_id, held.created_at)
+        written = await resources.journal.archived_one(run_id, "clock", CURRENT_NODE.get())
+        began = float(written["readings"][0]) if written and written["readings"] else now
+        run.clock.readings[:] = [began]
+        return self._settings(run, run_id, began)
 
     async def enter(self, run: NodeRun, state: Mapping[str, Any], node: str) -> tuple[NodeRun, Fork | None]:
         """Check who enters which Run (R3): go on, take over, or fork a finished Run into a new one.

@@ -120,6 +120,9 @@ class Settings(BaseSettings):
     )
     api_tokens_file: Path | None = Field(default=None, description="Instead: a file of NAME:TOKEN pairs, one a line.")
     max_runs: int = Field(default=64, ge=1, le=10_000, description="Runs at once in one process of the service.")
+    max_executing: int = Field(
+        default=8, ge=1, le=1000, description="How many of them execute at once; the others wait for their turn."
+    )
     max_request_bytes: int = Field(
         default=65_536, ge=1024, le=16_777_216, description="Body of one request to the service, uploads aside."
     )
