@@ -106,9 +106,8 @@ async def measure(runs: int, rounds: int) -> None:
                 f"bare route {least[0]:.1f} runs/s, p95 {least[1]:.1f} s; ratio {ratios[-1]:.2f}",
                 flush=True,
             )
-    print(
-        f"{runs} streams at once, {rounds} rounds, each ended as one alone, none lost; median ratio {statistics.median(ratios):.2f}"
-    )
+    ratio = statistics.median(ratios)
+    print(f"{runs} streams at once, {rounds} rounds, each ended as one alone, none lost; median ratio {ratio:.2f}")
 
 
 if __name__ == "__main__":
