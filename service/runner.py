@@ -224,9 +224,11 @@ class RunManager:
     async def _turn(self, run_id: str, execution_id: str | None, live: _Live) -> AsyncIterator[None]:
         """Wait for a turn, in the order the Runs came; the Run stays this process's own meanwhile."""
         live.waiting = True
-        async with lease_renewed(self._app.resources, run_id, execution_id or ""):
-            await self._turns.acquire()
-        live.waiting = False
+        try:
+            async with lease_renewed(self._app.resources, run_id, execution_id or ""):
+                await self._turns.acquire()
+        finally:
+            live.waiting = False
         try:
             yield
         finally:
@@ -310,17 +312,19 @@ class RunManager:
             return
         _, late = await asyncio.wait(tasks, timeout=self._stop_seconds)
         for task in late:
-            task.cancel()
+            # One that is leaving already is about to give its lease back.
+            if not task.cancelling():
+                task.cancel()
         if late:
             await asyncio.wait(late, timeout=STOP_SECONDS)
 
     def stop(self) -> None:
         """Begin nothing more, go no step further, and send every reader away."""
         self.stopping.set()
-        for live in self._live.values():
+        for run_id, live in self._live.items():
             live.control.request_drain()
-            if live.task is not None and live.waiting:
-                live.task.cancel()
+            if live.waiting:
+                self._interrupt(run_id)
         self.changes.stop()
 
     async def _watch_cancels(self) -> None:
