@@ -78,8 +78,10 @@ async def _started(state: Mapping[str, Any], run: NodeRun) -> NodeResult:
     # Before anything is stored: a model that does not exist refuses the question, and no Run is left behind.
     client = run.resources.models.client(context.model)
     model = client.name
+    core = DiagnosisHarnessCore(run.resources)
+    run = await core.adopt(run, query)
     previous = await _previous_turn(run, session_id)
-    settings = await DiagnosisHarnessCore(run.resources).start_run(run, query, session_id)
+    settings = await core.start_run(run, query, session_id)
     budget = RunBudget(limits=settings.limits, started_at=settings.started_at)
     return NodeResult(
         update=fresh_run_update(state, settings.model_dump(mode="json"), budget, previous) | {"query": query},
@@ -110,7 +112,7 @@ async def _previous_turn(run: NodeRun, session_id: str | None) -> str | None:
     """Read what the session's latest diagnosis published, as data for prompts (R99); None without one."""
     if session_id is None:
         return None
-    record = await run.resources.runs.previous_turn(session_id, run.origin.owner if run.origin else None)
+    record = await run.resources.runs.previous_turn(session_id, run.owner)
     if record is None:
         return None
     try:
