@@ -13,11 +13,11 @@ from graph.budget import RunBudget
 from graph.contract import TraceEventType
 from graph.state import ChatState, DiagnosisState, fresh_collection_update, fresh_run_update
 from graph.tracker import DiagnosisProgressTracker
-from nodes.archive import harness_entry
+from nodes.archive import harness_entry, previous_turn_entry
 from nodes.events import event
 from nodes.harness import DiagnosisHarnessCore
 from nodes.node_run import NodeResult, NodeRun
-from nodes.ports import ArchiveEntry
+from nodes.ports import ArchiveEntry, RunRecord
 from release.contract import PublishedResult, SafeFallback
 from release.published import previous_turn_text
 
@@ -80,7 +80,8 @@ async def _started(state: Mapping[str, Any], run: NodeRun) -> NodeResult:
     model = client.name
     core = DiagnosisHarnessCore(run.resources)
     run = await core.adopt(run, query)
-    previous = await _previous_turn(run, session_id)
+    before = await _run_before(run, session_id)
+    previous = _previous_turn(before) if before is not None else None
     settings = await core.start_run(run, query, session_id)
     budget = RunBudget(limits=settings.limits, started_at=settings.started_at)
     return NodeResult(
@@ -97,6 +98,7 @@ async def _started(state: Mapping[str, Any], run: NodeRun) -> NodeResult:
         archive=[
             ArchiveEntry("question", "question", _question(query, session_id, previous)),
             ArchiveEntry("settings", "context", {**context.model_dump(mode="json"), "model_name": model}),
+            *([previous_turn_entry(before)] if before is not None and previous is not None else ()),
             harness_entry(run.resources, client),
             *run.resources.start_archive,
         ],
@@ -108,13 +110,15 @@ def _question(query: str, session_id: str | None, previous_turn: str | None) -> 
     return {**asked, "previous_turn": previous_turn} if previous_turn else asked
 
 
-async def _previous_turn(run: NodeRun, session_id: str | None) -> str | None:
-    """Read what the session's latest diagnosis published, as data for prompts (R99); None without one."""
+async def _run_before(run: NodeRun, session_id: str | None) -> RunRecord | None:
+    """Find the session's latest diagnosis that published something (R99)."""
     if session_id is None:
         return None
-    record = await run.resources.runs.previous_turn(session_id, run.owner)
-    if record is None:
-        return None
+    return await run.resources.runs.previous_turn(session_id, run.owner)
+
+
+def _previous_turn(record: RunRecord) -> str | None:
+    """Read what it published, as data for prompts (R99)."""
     try:
         if record.published_result:
             return previous_turn_text(record.query, PublishedResult.model_validate(record.published_result))

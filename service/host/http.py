@@ -24,6 +24,7 @@ from service.http.app import create_app
 from service.http.auth import load_tokens
 from service.http.gate import OPEN_PATHS
 from service.http.service import make_service
+from service.recovery import keep_recovering
 
 PREFIX = "/api/"
 
@@ -68,9 +69,12 @@ async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         opened(system),
     ):
         _route.service = create_app(parts.settings, tokens=tokens, service=make_service(system, manager))
+        # Ends what nobody carries any more; to carry Runs on is the host's.
+        sweeping = asyncio.create_task(keep_recovering(system, lambda: 0, manager.take_up, lambda: manager.active))
         try:
             yield
         finally:
+            sweeping.cancel()
             _route.service = None
 
 
