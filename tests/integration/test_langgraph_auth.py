@@ -116,6 +116,7 @@ async def test_r134_nobody_reaches_another_callers_thread(
         "delete": lambda: bob.threads.delete(thread_id),
         "run": lambda: bob.runs.create(thread_id, "diagnosis", input=QUESTION),
         "fork": lambda: bob.runs.create(thread_id, "diagnosis", input=None, checkpoint=checkpoint),
+        "runs": lambda: bob.runs.list(thread_id),
         "run of": lambda: bob.runs.get(thread_id, run["run_id"]),
         "cancel": lambda: bob.runs.cancel(thread_id, run["run_id"]),
         "join": lambda: bob.runs.join(thread_id, run["run_id"]),
@@ -126,7 +127,6 @@ async def test_r134_nobody_reaches_another_callers_thread(
     streamed = [part async for part in bob.runs.join_stream(thread_id, run["run_id"])]
     assert [(part.event, "404" in part.data["message"]) for part in streamed] == [("error", True)]
     assert not await bob.threads.search(metadata={"owner": "ada"})
-    assert await bob.runs.list(thread_id) == []
     assert await guarded.newest(50) == before
     assert (await ada.threads.get(thread_id))["status"] == "idle"
 
@@ -192,6 +192,12 @@ async def test_r134_crons_are_their_owners(ada: LangGraphClient, bob: LangGraphC
     assert found
     assert await bob.crons.search() == []
     assert await _refused(lambda: bob.crons.delete(cron.get("cron_id") or found[0]["cron_id"]))
+
+
+def test_nothing_blocked_the_event_loop_behind_tokens(guarded: GraphServer) -> None:
+    log = (guarded.settings.home.parent / "server.log").read_text(errors="replace")
+    assert "Blocking call" not in log
+    assert not any(token in log for token in TOKENS.values())
 
 
 async def _refused(attempt: Callable[[], Awaitable[Any]], statuses: Collection[int] = (403, 404)) -> bool:
