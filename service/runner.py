@@ -307,7 +307,9 @@ async def open_manager(app: App) -> AsyncIterator[RunManager]:
     """Open a manager with the configured bounds."""
     settings = app.settings
     async with RunManager(app, max_runs=settings.max_runs, stop_seconds=settings.stop_seconds) as manager:
-        recovering = asyncio.create_task(keep_recovering(app, lambda: manager.room, manager.take_up))
+        recovering = asyncio.create_task(
+            keep_recovering(app, lambda: manager.room, manager.take_up, lambda: manager.active)
+        )
         try:
             yield manager
         finally:
