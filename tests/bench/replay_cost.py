@@ -1,7 +1,7 @@
 """Replaying a run beside running it again with `create_agent` and a model that takes 200 ms, in alternating rounds.
 
-Prints the best of each and their ratio; fails where a replay takes a tenth or more. Then reads each of many bundles once for six
-thresholds and fails where one is read again.
+Prints the best of each and their ratio; fails where a replay takes a tenth or more. Then reads each of many bundles once
+for six thresholds and fails where one is read again.
 """
 
 from __future__ import annotations
