@@ -43,6 +43,8 @@ _ENDS = tuple(".!?。！？…")
 _NO_NAME = re.compile(r"[^\w.\-]")
 _NO_VALUE = re.compile(r"[\s,\"=]")
 _NAMED = {"zh": "告警 {name} 已触发。", "en": "The alert {name} is firing."}
+_STOP = {"zh": "。", "en": "."}
+_BETWEEN = {"zh": "", "en": " "}
 _WHY = {"zh": "为什么？", "en": "Why?"}
 
 Texts = dict[
@@ -103,11 +105,11 @@ class AlertmanagerWebhook(_Sent):
 def question_of(alert: Alert, language: str) -> str:
     """Write the question of an alert, masked and bounded: what it says on one line, its labels as data on the next."""
     texts = [_shown(alert.annotations.get(key, ""), SHOWN_TEXT_CHARS, key) for key in TEXTS]
-    said = [text if text.endswith(_ENDS) else f"{text}." for text in dict.fromkeys(texts) if text]
+    said = [text if text.endswith(_ENDS) else text + _STOP[language] for text in dict.fromkeys(texts) if text]
     labels = _labels(alert)
     if not said:
         said = [_NAMED[language].format(name=next((value for key, value in labels if key == "alertname"), "-"))]
-    first = " ".join([*said, _WHY[language]])
+    first = _BETWEEN[language].join([*said, _WHY[language]])
     return "\n".join([first, ", ".join(f"{key}={value}" for key, value in labels)]).strip()
 
 

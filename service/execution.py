@@ -106,6 +106,8 @@ class Execution:
         try:
             async with asyncio.timeout(limit) as guard, _insisting_on_cancel(guard):
                 await self._stream(graph_input)
+            # The trace has its end now: a Run that still holds its lease tells a sweep that its process died before.
+            await self._hand_over()
         except GraphDrained:
             await self._hand_over()
         except RunTakenElsewhere:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Container
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Any
@@ -93,14 +93,20 @@ async def tidy(app: App) -> None:
         logger.warning("housekeeping failed: %s", type(error).__name__)
 
 
-async def recover(app: App, limit: int) -> tuple[Takeover, ...]:
+async def recover(app: App, limit: int, carried: Container[str] = ()) -> tuple[Takeover, ...]:
     """Take the lease of up to `limit` Runs that can go on, and end those that cannot. Raises SQLAlchemyError.
+
+    Those in `carried` are at work in this very process, late with their lease or not.
 
     Of processes that look at once one gets a Run (R3). Whoever does not carry a Takeover on gives its lease back.
     """
     taken: list[Takeover] = []
-    for run in await app.runs.abandoned(app.resources.clock.now()):
-        if await _ended(app, run) or len(taken) >= limit:
+    now = app.resources.clock.now()
+    for run in await app.runs.half_ended(now, now - app.settings.canonical_ttl_seconds):
+        if run.run_id not in carried and len(taken) < limit and (takeover := await _taken(app, run)) is not None:
+            taken.append(takeover)
+    for run in await app.runs.abandoned(now):
+        if run.run_id in carried or await _ended(app, run) or len(taken) >= limit:
             continue
         takeover = await _taken(app, run)
         if takeover is not None:
@@ -108,12 +114,17 @@ async def recover(app: App, limit: int) -> tuple[Takeover, ...]:
     return tuple(taken)
 
 
-async def keep_recovering(app: App, room: Callable[[], int], carry: Callable[[Takeover], Awaitable[None]]) -> None:
+async def keep_recovering(
+    app: App,
+    room: Callable[[], int],
+    carry: Callable[[Takeover], Awaitable[None]],
+    carried: Callable[[], Container[str]] = tuple,
+) -> None:
     """Look again and again, now at once; `room` says how many Runs may be taken up, `carry` starts one. Never returns."""
     tidied = app.resources.clock.now()
     while True:
         try:
-            for takeover in await recover(app, max(0, room())):
+            for takeover in await recover(app, max(0, room()), carried()):
                 await _carried(app, takeover, carry)
             if app.resources.clock.now() - tidied >= TIDY_SECONDS:
                 tidied = app.resources.clock.now()
@@ -146,7 +157,8 @@ async def _ended(app: App, run: RunRecord) -> bool:
 
 async def _taken(app: App, run: RunRecord) -> Takeover | None:
     settings, now = app.settings, app.resources.clock.now()
-    if fate(run, now, Limits(settings.run_timeout_seconds, settings.canonical_ttl_seconds)) is not Fate.TAKE_UP:
+    limits = Limits(settings.run_timeout_seconds, settings.canonical_ttl_seconds)
+    if run.ended_at is None and fate(run, now, limits) is not Fate.TAKE_UP:
         return None
     try:
         context = DiagnosisContext.model_validate(run.context)

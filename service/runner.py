@@ -236,10 +236,18 @@ class RunManager:
         Works for a Run of another process too: its next step and its own look at the store see the mark. None when
         there is no such Run.
         """
+        # Whoever asked may leave at any moment; what was begun here is ended.
+        return await asyncio.shield(asyncio.ensure_future(self._cancel(run_id)))
+
+    async def _cancel(self, run_id: str) -> RunRecord | None:
         runs, now = self._app.runs, self._app.resources.clock.now()
         if await runs.transition(run_id, ACTIVE, RunState.CANCEL_REQUESTED):
             requested = event(TraceEventType.RUN_CANCEL_REQUESTED)
-            await self._app.journal.write(JournalBatch(run_id, "cancel", now, [requested]))
+            try:
+                await self._app.journal.write(JournalBatch(run_id, "cancel", now, [requested]))
+            except Exception:
+                self._interrupt(run_id)
+                raise
         record = await runs.get(run_id)
         if record is None or record.internal_state is not RunState.CANCEL_REQUESTED:
             return record
@@ -310,7 +318,9 @@ async def open_manager(app: App) -> AsyncIterator[RunManager]:
     """Open a manager with the configured bounds."""
     settings = app.settings
     async with RunManager(app, max_runs=settings.max_runs, stop_seconds=settings.stop_seconds) as manager:
-        recovering = asyncio.create_task(keep_recovering(app, lambda: manager.room, manager.take_up))
+        recovering = asyncio.create_task(
+            keep_recovering(app, lambda: manager.room, manager.take_up, lambda: manager.active)
+        )
         try:
             yield manager
         finally:

@@ -13,9 +13,11 @@ from service.cli.console import CliError, ExitCode, complain, print_json, say, s
 from service.cli.options import JsonOption
 
 if TYPE_CHECKING:
+    from service.backtest.bundles import BundleBacktest
     from service.backtest.foreign import ForeignBacktest
     from service.backtest.transcripts import Transcript
 
+BUNDLES = "bundles"
 OPENAI = "openai-messages"
 MAX_THRESHOLD = 50
 MAX_NAMED = 20
@@ -28,16 +30,30 @@ def backtest(
     no_gain_threshold: Annotated[
         str, typer.Option("--no-gain-threshold", help="One threshold or a range, e.g. 1..6.")
     ] = "1..6",
+    protocol_threshold: Annotated[
+        str, typer.Option("--protocol-threshold", help="The same for protocol violations, e.g. 2..4; bundles only.")
+    ] = "2",
     format_: Annotated[
-        str, typer.Option("--format", help=f"{OPENAI}: transcripts of other agents with a success flag.")
-    ] = OPENAI,
+        str,
+        typer.Option(
+            "--format", help=f"{BUNDLES}: files of `superbiz export`; {OPENAI}: other agents' transcripts with a flag."
+        ),
+    ] = BUNDLES,
+    chart: Annotated[
+        Path | None, typer.Option("--chart", help="Also draw a .png or .svg (extra `charts`); bundles only.")
+    ] = None,
     json: JsonOption = False,
 ) -> int:
     """Compare thresholds of the stop rule over recorded runs; exit status 1 when a file had to be left out."""
-    if format_ != OPENAI:
-        raise CliError(f"--format: allowed is {OPENAI}")
+    if format_ not in (BUNDLES, OPENAI):
+        raise CliError(f"--format: must be {BUNDLES} or {OPENAI}")
     thresholds = threshold_range(no_gain_threshold, "--no-gain-threshold", 1)
-    return _foreign(files_of(paths, (".json", ".jsonl")), thresholds, as_json=json)
+    if format_ == OPENAI:
+        if chart is not None:
+            raise CliError(f"--chart: not with --format {OPENAI}")
+        return _foreign(files_of(paths, (".json", ".jsonl")), thresholds, as_json=json)
+    protocol = threshold_range(protocol_threshold, "--protocol-threshold", 2)
+    return _bundles(files_of(paths, (".json",)), thresholds, protocol, chart, as_json=json)
 
 
 def threshold_range(text: str, option: str, least: int) -> range:
@@ -82,6 +98,47 @@ def name_skipped(skipped: Sequence[str]) -> int:
     if len(skipped) > MAX_NAMED:
         complain(f"left out: {len(skipped) - MAX_NAMED} more")
     return ExitCode.FAILED if skipped else ExitCode.OK
+
+
+def _bundles(files: Sequence[Path], no_gain: range, protocol: range, chart: Path | None, *, as_json: bool) -> int:
+    from service.backtest.bundles import backtest_bundles, read_histories
+    from service.backtest.chart import ChartError, check_chart, write_chart
+
+    skipped = list[str]()
+    try:
+        if chart is not None:
+            check_chart(chart)
+        result = backtest_bundles(read_histories(with_progress(files, "bundles"), skipped), no_gain, protocol)
+        if chart is not None:
+            write_chart(result, chart)
+    except ChartError as error:
+        raise CliError(str(error)) from None
+    if as_json:
+        print_json(result.as_json() | {"left_out": skipped})
+    else:
+        _show_bundles(result)
+    return name_skipped(skipped)
+
+
+def _show_bundles(result: BundleBacktest) -> None:
+    say(f"{len(result.histories)} runs, {result.conclusions} published conclusions, {result.calls} tool calls")
+    say()
+    headings = ("no gain", "protocol", "runs stopped", "calls saved", "tokens saved", "seconds saved")
+    rows = (
+        (
+            str(each.thresholds.no_gain),
+            str(each.thresholds.protocol),
+            str(each.stopped),
+            str(each.calls_saved),
+            str(each.tokens_saved),
+            f"{each.seconds_saved:.1f}",
+            str(each.gained_lost),
+            str(each.cited_lost),
+            f"{each.conclusions_lost} of {result.conclusions}",
+        )
+        for each in result.totals()
+    )
+    show_table(table_of((*headings, "gained lost", "cited lost", "conclusions lost"), rows))
 
 
 def _foreign(files: Sequence[Path], thresholds: range, *, as_json: bool) -> int:

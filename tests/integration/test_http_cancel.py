@@ -29,8 +29,12 @@ async def cancelled(served: Served, client: httpx.AsyncClient, run_id: str) -> f
     assert (run.internal_state, run.release_outcome, run.error_code) == ("CANCELLED", "NONE", "CANCELLED")
     assert run.published_result is None
     assert run.fallback is None
-    trace = (await client.get(f"/api/runs/{run_id}/trace")).json()
-    types = [event["type"] for event in trace["events"]]
+    types: list[str] = []
+    async with asyncio.timeout(10):
+        # The last event is written after the end.
+        while "RUN_ENDED" not in types:
+            trace = (await client.get(f"/api/runs/{run_id}/trace")).json()
+            types = [event["type"] for event in trace["events"]]
     assert types.index("RUN_CANCEL_REQUESTED") < types.index("RUN_ENDED")
     assert types.count("RUN_ENDED") == 1
     async with watching(client, "GET", f"/api/runs/{run_id}/events") as stream:

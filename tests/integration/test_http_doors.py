@@ -199,3 +199,33 @@ async def test_hostile_webhooks_are_refused_by_their_place(shop: tuple[Path, htt
     assert secret not in refusal(await post(webhook(alert(startsAt=secret))), 422)
     assert refusal(await post(webhook(*[alert(str(n)) for n in range(1001)])), 422).startswith("alerts: ")
     assert refusal(await post(webhook(alert(x="x" * 1_100_000))), 413) == "body: at most 1048576 bytes are allowed"
+
+
+async def test_r134_a_session_shows_its_turns_and_none_after_a_clear(tmp_path: Path) -> None:
+    write_scene(tmp_path)
+    routed = {"INTENT_ROUTER/1": {"text": '{"intent": "DIAGNOSIS"}', "usage": [20, 5]}}
+    model = write_answers(tmp_path / "chat.json", QUICK, **routed)
+    changed = settings(tmp_path, QUICK) | {"model": model}
+    async with (
+        serving(tmp_path, tokens=TOKENS, **changed) as served,
+        served.client(ANN) as ann,
+        served.client(BOB) as bob,
+    ):
+        for question in ("why?", "why again?"):
+            assert (await ann.post("/api/chat", json={"Id": "s", "Question": question})).status_code == 200
+        assert (await bob.post("/api/chat", json={"Id": "s", "Question": "bob asks"})).status_code == 200
+        shown = (await ann.get("/api/chat/session/s")).json()["data"]
+        assert (shown["messagePairCount"], [turn["question"] for turn in shown["turns"]]) == (2, ["why?", "why again?"])
+        turn = shown["turns"][0]
+        assert "order-service cannot reach redis-01." in turn["answer"]
+        assert (turn["status"], turn["intent"], turn["release_outcome"]) == ("SUCCESS", "DIAGNOSIS", "CONCLUSION")
+        assert turn["created_at"] < turn["ended_at"]
+        runs = served.service.app.runs
+        before = await runs.previous_turn("s", "ann")
+        assert before is not None
+        assert before.query == "why again?"
+        assert (await ann.post("/api/chat/clear", json={"Id": "s"})).status_code == 200
+        assert (await ann.get("/api/chat/session/s")).status_code == 404
+        assert await runs.previous_turn("s", "ann") is None
+        assert (await ann.get(f"/api/runs/{turn['run_id']}")).status_code == 200
+        assert len((await bob.get("/api/chat/session/s")).json()["data"]["turns"]) == 1

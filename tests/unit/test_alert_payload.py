@@ -38,13 +38,13 @@ def test_the_question_says_what_is_known_and_where() -> None:
         "alertname=PaymentPoolExhausted, service=payment, job=payment, severity=critical, instance=10.0.3.7:9100, "
         "prometheus=monitoring/k8s",
     ]
-    chinese = question_of(parsed(annotations={"summary": "支付连接池耗尽。"}), "zh")
-    assert chinese.startswith("支付连接池耗尽。 为什么？\nalertname=PaymentPoolExhausted, ")
+    chinese = question_of(parsed(annotations={"summary": "支付连接池耗尽", "description": "订单待支付。"}), "zh")
+    assert chinese.startswith("支付连接池耗尽。订单待支付。为什么？\nalertname=PaymentPoolExhausted, ")
 
 
 def test_an_alert_that_says_nothing_is_asked_about_by_its_name() -> None:
     assert question_of(parsed(annotations={}, labels={"alertname": "Down"}), "zh").startswith(
-        "告警 Down 已触发。 为什么？"
+        "告警 Down 已触发。为什么？"
     )
     assert question_of(parsed(annotations={}, labels={}), "en") == "The alert - is firing. Why?"
 
