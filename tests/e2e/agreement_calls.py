@@ -92,13 +92,15 @@ def agent_steps(s: Sources) -> Iterator[str]:
         call = calls.get(row["round"], {})
         told = call.get("total_tokens") if row["kind"] != "failed" else None
         yield from differ(f"token count of agent step {row['round']}", agent_step=row["token_count"], trace=told)
-    failed = [call for number, call in calls.items() if number not in rounds]
-    known = [call["total_tokens"] for call in calls.values() if call["usage_available"]]
-    if not failed:
-        yield from differ(
-            "tokens of agent steps", agent_step=sum(row["token_count"] or 0 for row in s.steps), trace=sum(known)
-        )
-    yield from differ("agent step count", rows=len(s.steps) + len(failed), trace=len(calls))
+    failed = {number for number in calls if s.archive["model_answer"][f"DIAGNOSIS_AGENT/{number}"]["failure"]}
+    late = any(fields["stage"] == "model" for fields in s.traced("LATE_RESULT_DROPPED"))
+    answered = [number for number in calls if number not in failed]
+    told = [row["round"] for row in s.steps if row["kind"] != "failed"]
+    yield from differ("agent step count", rows=told, trace=answered[:-1] if late else answered)
+    known = [call["total_tokens"] for number, call in calls.items() if number in told and call["usage_available"]]
+    yield from differ(
+        "tokens of agent steps", agent_step=sum(row["token_count"] or 0 for row in s.steps), trace=sum(known)
+    )
 
 
 def tool_calls(s: Sources) -> Iterator[str]:
