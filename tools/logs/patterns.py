@@ -14,7 +14,7 @@ from itertools import chain
 
 from tools.logs.excerpt import GAP
 from tools.logs.pattern_merge import key_of, merge_texts
-from tools.logs.slots import Slot, TokenParts, digit_runs, fill, joined, new_slots, runs_of, shape_of, zeroed
+from tools.logs.slots import Slot, TokenParts, digit_runs, fill, joined, new_slots, runs_of, shapes_of
 from tools.masking import mask_text
 from tools.placeholders import ANY, OTHER
 
@@ -75,7 +75,7 @@ def _masked(shown: list[str], written: list[str]) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Grouping:
-    """Patterns in order of their first message. `places[shape]` is the pattern of the shape that `add` returned."""
+    """Patterns in order of their first message. `places[number]` is the pattern of what `add` numbered so."""
 
     patterns: list[PatternCount]
     places: list[int]
@@ -110,35 +110,51 @@ class _Text:
 
 
 @dataclass(slots=True)
+class _Lines:
+    """Different lines in the order they came, by their place: how often each was met, when, and its highest rank."""
+
+    places: dict[str, int] = field(default_factory=dict)
+    counts: list[int] = field(default_factory=list)
+    times: dict[int, tuple[float, float]] = field(default_factory=dict)
+    ranks: dict[int, int] = field(default_factory=dict)
+    cut: set[int] = field(default_factory=set)
+
+
+@dataclass(slots=True)
 class PatternGrouper:
     """Takes messages one by one and groups them all at once; equal input in equal order gives equal patterns."""
 
+    _lines: _Lines = field(default_factory=_Lines)
+    _shape_of_line: list[int] = field(default_factory=list)
     _shapes: list[_Shape] = field(default_factory=list)
     _parts: TokenParts = field(default_factory=TokenParts)
-    _by_line: dict[str, _Shape] = field(default_factory=dict)
-    _by_zeros: dict[bytes, _Shape] = field(default_factory=dict)
     _by_shape: dict[bytes, _Shape] = field(default_factory=dict)
     _texts: list[_Text] = field(default_factory=list)
     _by_text: dict[str, _Text] = field(default_factory=dict)
     _grouping: Grouping | None = None
 
     def add(self, message: str, epoch: float | None, rank: int) -> int:
-        """Count a message and return the number of its shape, to be looked up in `Grouping.places`."""
+        """Count a message and return the number of its line, to be looked up in `Grouping.places`."""
         line = message.split("\n", 1)[0] if "\n" in message else message
-        start = line[:MAX_TEMPLATE_CHARS]
-        shape = self._by_line.get(start)
-        if shape is None:
-            shape = self._take(start, len(line) > MAX_TEMPLATE_CHARS)
-        shape.count += 1
-        self._grouping = None
-        if rank > shape.rank:
-            shape.rank = rank
+        lines, start = self._lines, line[:MAX_TEMPLATE_CHARS]
+        counts = lines.counts
+        place = lines.places.setdefault(start, len(counts))
+        if place < len(counts):
+            counts[place] += 1
+        else:
+            counts.append(1)
+            if len(line) > MAX_TEMPLATE_CHARS:
+                lines.cut.add(place)
+        if rank > lines.ranks.get(place, 0):
+            lines.ranks[place] = rank
         if epoch is not None:
-            if shape.first is None or epoch < shape.first:
-                shape.first = epoch
-            if shape.last is None or epoch > shape.last:
-                shape.last = epoch
-        return shape.index
+            first, last = lines.times.get(place, (epoch, epoch))
+            lines.times[place] = min(first, epoch), max(last, epoch)
+        number = len(self._shape_of_line) + place
+        self._grouping = None
+        if len(counts) >= _MAX_LINES:
+            self._take_in()
+        return number
 
     @property
     def grouping(self) -> Grouping:
@@ -148,44 +164,54 @@ class PatternGrouper:
             self._grouping = self._group()
         return self._grouping
 
-    def _take(self, line: str, cut: bool) -> _Shape:
-        if len(self._by_line) >= _MAX_LINES:
-            self._take_in()
-            self._by_line.clear()
-        zeros = zeroed(line)
-        shape = self._by_zeros.get(zeros) or self._find_shape(zeros, line, cut)
-        shape.pending.append(line)
-        self._by_line[line] = shape
-        return shape
+    def _take_in(self) -> None:
+        """Give each line its shape, each new shape its text, and each slot the values of the lines that came."""
+        if not self._lines.counts:
+            return
+        lines, self._lines = self._lines, _Lines()
+        for place, (line, key) in enumerate(zip(lines.places, shapes_of(list(lines.places)), strict=True)):
+            shape = self._by_shape.get(key) or self._new_shape(key, line, place in lines.cut)
+            shape.pending.append(line)
+            shape.count += lines.counts[place]
+            self._shape_of_line.append(shape.index)
+        self._take_in_times(lines)
+        for shape in self._shapes:
+            if shape.pending:
+                self._take_in_values(shape)
+        for text in self._texts:
+            if text.rows:
+                for slot, column in zip(text.slots, zip(*text.rows, strict=True), strict=False):
+                    slot.add(set(column))
+                text.rows.clear()
 
-    def _find_shape(self, zeros: bytes, line: str, cut: bool) -> _Shape:
-        key = shape_of(zeros)
-        shape = self._by_shape.get(key)
-        if shape is None and len(self._shapes) < _MAX_SHAPES:
+    def _take_in_times(self, lines: _Lines) -> None:
+        """Give shapes the times and ranks of their lines, which are the latest ones."""
+        shapes = self._shape_of_line[len(self._shape_of_line) - len(lines.counts) :]
+        for place, rank in lines.ranks.items():
+            shape = self._shapes[shapes[place]]
+            shape.rank = max(shape.rank, rank)
+        for place, (first, last) in lines.times.items():
+            shape = self._shapes[shapes[place]]
+            shape.first = first if shape.first is None else min(shape.first, first)
+            shape.last = last if shape.last is None else max(shape.last, last)
+
+    def _new_shape(self, key: bytes, line: str, cut: bool) -> _Shape:
+        if len(self._shapes) < _MAX_SHAPES:
             shape = self._by_shape[key] = _Shape(len(self._shapes), line, _CUT_END_CHARS if cut else None)
             self._shapes.append(shape)
-        if shape is None:
-            shape = self._by_shape.setdefault(b"00", _Shape(len(self._shapes), OTHER, None))
-            if shape.index == len(self._shapes):
-                self._shapes.append(shape)
-        if len(self._by_zeros) < _MAX_SHAPES:
-            self._by_zeros[zeros] = shape
+            return shape
+        # No line has this shape: zeros are never side by side.
+        shape = self._by_shape.setdefault(b"00", _Shape(len(self._shapes), OTHER, None))
+        if shape.index == len(self._shapes):
+            self._shapes.append(shape)
         return shape
 
-    def _take_in(self) -> None:
-        """Give each new shape its text, and each slot the values of the lines that wait."""
-        for shape in self._shapes:
-            if not shape.pending:
-                continue
-            if shape.text is None:
-                shape.text = self._text(shape)
-            if shape.values and shape.pending != [shape.line]:
-                _take_in_runs(shape.text.slots, shape)
-            shape.pending.clear()
-        for text in self._texts:
-            for slot, column in zip(text.slots, zip(*text.rows, strict=True), strict=False):
-                slot.add(set(column))
-            text.rows.clear()
+    def _take_in_values(self, shape: _Shape) -> None:
+        if shape.text is None:
+            shape.text = self._text(shape)
+        if shape.values and shape.pending != [shape.line]:
+            _take_in_runs(shape.text.slots, shape)
+        shape.pending.clear()
 
     def _text(self, shape: _Shape) -> _Text:
         parts = [self._parts[token] for token in shape.line.split() or [""]]
@@ -210,12 +236,12 @@ class PatternGrouper:
         if rest:
             groups = [*groups, rest]
             patterns.append(_counted(PatternCount([OTHER], [()]), [self._texts[index] for index in rest]))
-        places = [0] * len(self._shapes)
+        of_shape = [0] * len(self._shapes)
         for place, group in enumerate(groups):
             for index in group:
                 for shape in self._texts[index].shapes:
-                    places[shape.index] = place
-        return Grouping(patterns, places)
+                    of_shape[shape.index] = place
+        return Grouping(patterns, [of_shape[shape] for shape in self._shape_of_line])
 
 
 def _take_in_runs(slots: Sequence[Slot], shape: _Shape) -> None:

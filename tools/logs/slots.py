@@ -40,17 +40,10 @@ def _kind(value: str) -> int:
     return _IP_KIND if points else _HEX_KIND
 
 
-def zeroed(line: str) -> bytes:
-    """Return a line as UTF-8 with 0 for each digit."""
-    try:
-        return line.encode().translate(_ZEROS)
-    except UnicodeEncodeError:
-        return line.encode("utf-8", "surrogatepass").translate(_ZEROS)
-
-
-def shape_of(zeros: bytes) -> bytes:
-    """Return what `zeroed` gave with one 0 for each run of digits: lines of one shape differ in numbers only."""
-    return _ZEROS_RUN.sub(b"0", zeros)
+def shapes_of(lines: Sequence[str]) -> list[bytes]:
+    """Return each line as UTF-8 with one 0 for each run of digits: lines of one shape differ in numbers only."""
+    text = "\n".join(lines).encode("utf-8", "surrogatepass")
+    return _ZEROS_RUN.sub(b"0", text.translate(_ZEROS)).split(b"\n")
 
 
 def digit_runs(lines: Sequence[str]) -> list[bytes]:
