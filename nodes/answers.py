@@ -43,7 +43,7 @@ def late_answer(outcome: ModelCallOutcome) -> NodeResult:
 
 
 def why_no_reply(outcome: ModelCallOutcome, otherwise: ReleaseErrorCode) -> ReleaseErrorCode:
-    """Tell a budget that forbade the call from a call that failed (R60)."""
-    if outcome.crossed is not None and outcome.failure is None and outcome.reply is None:
+    """Tell a budget that forbade the call from an attempt that failed, also where the budget forbade the next one (R60)."""
+    if outcome.crossed is not None and outcome.round_ == 0:
         return ReleaseErrorCode.BUDGET_LIMIT_REACHED
     return otherwise

@@ -153,7 +153,7 @@ def assemble(
         host_serialises_threads=host_serialises_threads,
         default_context=settings.context(),
         start_archive=parts.start_archive,
-        describe_system=SystemView(parts.catalog),
+        describe_system=SystemView(parts.catalog, settings.home / KNOWLEDGE_FOLDER),
     )
     graph, chat = build_diagnosis_graph(resources), build_chat_graph(resources)
     return App(parts, resources, runs, journal, SqlServing(engine), graph, chat, None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import sqlite3
 import time
@@ -12,7 +13,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from nodes.prompts import LANGUAGES
-from service.app import KNOWLEDGE_FOLDER, StorageError, open_canonical
+from service.app import CHECKPOINT_FILE, KNOWLEDGE_FOLDER, StorageError, open_canonical
 from service.canonical import check_canonical
 from service.models.choice import ConfiguredModels, model_settings
 from service.offline.client import OfflineClient
@@ -67,6 +68,7 @@ async def examine(settings: Settings, env: Mapping[str, str] = os.environ) -> li
     findings.append(_secrets(settings, catalog, env))
     findings.append(await _model(settings, env))
     findings.append(await _database(settings))
+    findings += await asyncio.to_thread(_checkpoints, settings)
     findings += await _redis(settings)
     site = Site(catalog, settings.home / KNOWLEDGE_FOLDER, env)
     for look in (_topics, _datasources, _knowledge):
@@ -133,6 +135,22 @@ async def _database(settings: Settings) -> Finding:
     except (SettingsError, StorageError, CanonicalStoreUnavailable) as error:
         return Finding("database", False, f"{where}: {error}")
     return Finding("database", True, f"{where}: can be written")
+
+
+def _checkpoints(settings: Settings) -> list[Finding]:
+    """Say whether the file of checkpoints is one; nothing where there is none yet."""
+    path = settings.home / CHECKPOINT_FILE
+    if not path.is_file():
+        return []
+    try:
+        with contextlib.closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as connection:
+            connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+    except sqlite3.OperationalError:
+        return [Finding("checkpoints", False, f"{CHECKPOINT_FILE} in the home folder cannot be read")]
+    except sqlite3.DatabaseError:
+        advice = "move it away: finished runs stay, only unfinished ones cannot go on"
+        return [Finding("checkpoints", False, f"{CHECKPOINT_FILE} in the home folder is damaged; {advice}")]
+    return [Finding("checkpoints", True, f"{CHECKPOINT_FILE} in the home folder: can be read")]
 
 
 async def _redis(settings: Settings) -> list[Finding]:

@@ -42,8 +42,7 @@ def previous_turn_message(previous_turn: str | None, language: str) -> list[Base
     """Return the data block of the previous turn, if there is one (R99)."""
     if not previous_turn:
         return []
-    block = f"{_PREVIOUS_TURN[language]}\n<previous_turn>\n{previous_turn}\n</previous_turn>"
-    return [HumanMessage(content=block, id="previous-turn")]
+    return [HumanMessage(content=_block("previous_turn", previous_turn, _PREVIOUS_TURN[language]), id="previous-turn")]
 
 
 def data_message(tag: str, value: Mapping[str, Any], language: str) -> list[BaseMessage]:
@@ -51,4 +50,10 @@ def data_message(tag: str, value: Mapping[str, Any], language: str) -> list[Base
     if not value:
         return []
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-    return [HumanMessage(content=f"{_DATA[language]}\n<{tag}>\n{text}\n</{tag}>", id=tag)]
+    return [HumanMessage(content=_block(tag, text, _DATA[language]), id=tag)]
+
+
+def _block(tag: str, json_text: str, said_before: str) -> str:
+    # The same JSON, in which no text can close the block.
+    inside = json_text.replace("</", "<\\/")
+    return f"{said_before}\n<{tag}>\n{inside}\n</{tag}>"

@@ -10,7 +10,9 @@ from pydantic import SecretStr
 from nodes.ports import ModelClient
 from service.models.factory import OFFLINE, ModelSettings, SettingsModelFactory
 from service.models.recorded import PREFIX, read_recorded
-from service.settings import PROVIDER_KEY, Settings
+from service.settings import PROVIDER_KEY, Settings, env_name
+
+PROVIDER_URL = "OPENAI_BASE_URL"
 
 
 class ConfiguredModels:
@@ -34,8 +36,15 @@ def model_settings(settings: Settings, env: Mapping[str, str]) -> ModelSettings:
     """Join the settings with the provider SDK's own variables; SUPERBIZ_* win."""
     model = OFFLINE if settings.model.startswith(PREFIX) else settings.model
     key = settings.api_key or _secret(env.get(PROVIDER_KEY, ""))
-    base_url = settings.base_url or env.get("OPENAI_BASE_URL", "").strip() or None
-    return ModelSettings(model, base_url, key, env.get("SUPERBIZ_MODEL_PROFILE", "").strip() or None)
+    base_url = settings.base_url or env.get(PROVIDER_URL, "").strip() or None
+    return ModelSettings(
+        model,
+        base_url,
+        key,
+        env.get("SUPERBIZ_MODEL_PROFILE", "").strip() or None,
+        key_name=env_name("api_key") if settings.api_key else PROVIDER_KEY,
+        url_name=env_name("base_url") if settings.base_url else PROVIDER_URL,
+    )
 
 
 def _secret(text: str) -> SecretStr | None:

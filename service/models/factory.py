@@ -27,6 +27,9 @@ class ModelSettings:
     base_url: str | None = None
     api_key: SecretStr | None = field(default=None, repr=False)
     profile: str | None = None
+    key_name: str = "OPENAI_API_KEY"
+    url_name: str = "OPENAI_BASE_URL"
+    """Variables that key and address came from: what is wrong with one is said under its name."""
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str]) -> ModelSettings:
@@ -89,8 +92,8 @@ class SettingsModelFactory:
         if match is None:
             raise ValueError(f"SUPERBIZ_MODEL: unknown model; {_ALLOWED}")
         settings = self._settings
-        key = _checked_key(settings.api_key)
-        base_url = _checked_url(settings.base_url)
+        key = _checked_key(settings.api_key, settings.key_name)
+        base_url = _checked_url(settings.base_url, settings.url_name)
         profile = resolve(match[1], base_url, settings.profile)
         from service.models.chat import build_chat
         from service.models.client import ChatModelClient
@@ -98,18 +101,18 @@ class SettingsModelFactory:
         return ChatModelClient(name, build_chat(match[1], base_url, key, profile), profile, self._new_id)
 
 
-def _checked_key(key: SecretStr | None) -> SecretStr:
+def _checked_key(key: SecretStr | None, name: str) -> SecretStr:
     if key is None:
         raise ValueError(
-            "OPENAI_API_KEY: missing; a live model needs it (any word for a server that asks for none), "
+            f"{name}: missing; a live model needs it (any word for a server that asks for none), "
             "or set SUPERBIZ_MODEL=offline"
         )
     if not _KEY.fullmatch(key.get_secret_value()):
-        raise ValueError("OPENAI_API_KEY: not usable; allowed: visible ASCII characters without spaces")
+        raise ValueError(f"{name}: not usable; allowed: visible ASCII characters without spaces")
     return key
 
 
-def _checked_url(url: str | None) -> str | None:
+def _checked_url(url: str | None, name: str) -> str | None:
     if url is None:
         return None
     try:
@@ -119,7 +122,7 @@ def _checked_url(url: str | None) -> str | None:
         usable = False
     if not usable or parts.username or parts.password or parts.query or parts.fragment or len(url) > 2048:
         raise ValueError(
-            "OPENAI_BASE_URL: not usable; allowed: http:// or https:// with host and path, "
+            f"{name}: not usable; allowed: http:// or https:// with host and path, "
             "without user, password, query or fragment"
         )
     return url

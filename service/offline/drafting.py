@@ -94,7 +94,7 @@ def _without_conclusion(
 ) -> DiagnosisDraft:
     words = PHRASES[question.language]
     missing: list[str] = []
-    if not question.terms and not question.kinds:
+    if question.says_too_little:
         missing.append(words["missing"])
     elif not tools.topics and not tools.datasources:
         missing.append(words["no_tools"])

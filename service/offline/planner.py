@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from langchain_core.messages import BaseMessage
 
+from release.contract import FallbackReason
+from service.offline.blocks import data_block
 from service.offline.bound_tools import read_tools
 from service.offline.drafting import draft
 from service.offline.reading import gained
+from service.offline.routing import is_follow_up
 from service.offline.strategy import Journal, Step, strategy
 from service.offline.taken import Taken
 from service.offline.terms import Question, read_question
-from service.offline.transcript import Exchange, pending_call, read_transcript
+from service.offline.transcript import Exchange, Transcript, pending_call, read_transcript
 
+MAX_JOINED_CHARS = 1000
+"""Characters of a question joined with the one before it."""
 MAX_STEPS = 15
 """Own tool calls per question; below the default tool budget (R117)."""
 
@@ -43,12 +48,12 @@ NextAction = ToolCall | FinalText
 def plan(messages: Sequence[BaseMessage], tools: Sequence[Mapping[str, Any]]) -> NextAction:
     """Decide the next action from the conversation alone. Same conversation, same action."""
     transcript = read_transcript(messages)
-    question = read_question(transcript.question, transcript.system)
+    question = _asked(transcript, data_block(messages, "previous_turn"))
     bound = read_tools(tools)
     stopped = any(exchange.stop_required for exchange in transcript.exchanges)
     journal = Journal()
     step, taken = _replay(question, strategy(question, bound, journal), transcript.exchanges)
-    if not question.terms and not question.kinds:
+    if question.says_too_little:
         step = None
     if stopped or step is None or transcript.calls_made >= MAX_STEPS + transcript.calls_before:
         journal.cut_short = journal.cut_short or step is not None
@@ -60,6 +65,17 @@ def plan(messages: Sequence[BaseMessage], tools: Sequence[Mapping[str, Any]]) ->
         args["previous_observation"] = verdict
     args["input"] = step.request
     return ToolCall(f"offline-{transcript.calls_made + 1}", step.tool_name, args)
+
+
+def _asked(transcript: Transcript, previous: Mapping[str, Any]) -> Question:
+    """The question, joined with the one before it where it says too little alone or answers what that one lacked (R99)."""
+    question, before = read_question(transcript.question, transcript.system), str(previous.get("query") or "").strip()
+    lacked = previous.get("reason") == FallbackReason.MISSING_REQUIRED_CONTEXT
+    if not before or not (lacked or is_follow_up(question.text) or question.says_too_little):
+        return question
+    return replace(
+        read_question(f"{before} {question.text}"[:MAX_JOINED_CHARS], transcript.system), language=question.language
+    )
 
 
 def _replay(question: Question, script: Any, exchanges: Sequence[Exchange]) -> tuple[Step | None, list[Taken]]:

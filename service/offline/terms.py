@@ -41,6 +41,9 @@ KIND_WORDS = _words(
 )
 """Kinds of things: they tell a little about which source to read, nothing about which line."""
 
+VAGUE_WORDS = _words("fail fails failed failing failure failures broken break breaks crash crashed crashes")
+"""Words that say that something is wrong and not what: alone they leave nothing to look for."""
+
 CJK_STOP_WORDS = _words(
     """
     为什么 什么 怎么 怎样 如何 哪个 哪些 哪里 是否 有没有 现在 最近 今天 昨天 一下 帮我
@@ -74,6 +77,11 @@ class Question:
     def terms(self) -> tuple[str, ...]:
         """Names first, then words."""
         return (*self.names, *self.words)
+
+    @property
+    def says_too_little(self) -> bool:
+        """Whether there is nothing to look for: neither a name nor a telling word nor a kind of thing."""
+        return not self.kinds and VAGUE_WORDS.issuperset(self.terms)
 
 
 def language_of(question: str, system: str = "") -> str:

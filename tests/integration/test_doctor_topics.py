@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import sqlite3
 from pathlib import Path
 
 from service.doctor import examine
@@ -37,6 +39,20 @@ backend = "elasticsearch"
 url = "http://127.0.0.1:9"
 index = "logs"
 """
+
+
+async def test_a_damaged_file_of_checkpoints_is_named(tmp_path: Path) -> None:
+    settings = load_settings(catalog=tmp_path / "superbiz.toml", home=tmp_path)
+    (tmp_path / "superbiz.toml").write_text("", encoding="utf-8")
+    assert "checkpoints" not in {finding.subject for finding in await examine(settings, {})}
+    with contextlib.closing(sqlite3.connect(tmp_path / "checkpoints.db")) as connection:
+        connection.execute("CREATE TABLE t (x)")
+    told = {finding.subject: finding for finding in await examine(settings, {})}
+    assert told["checkpoints"].ok
+    (tmp_path / "checkpoints.db").write_bytes(b"no database at all" * 100)
+    told = {finding.subject: finding for finding in await examine(settings, {})}
+    assert told["checkpoints"].broken
+    assert "move it away" in told["checkpoints"].text
 
 
 async def test_r127_doctor_asks_log_servers(tmp_path: Path, opensearch: str) -> None:

@@ -85,6 +85,16 @@ def test_every_structured_sample_agrees_with_its_own_epoch_column() -> None:
         ('{"ts":1772334300.25,"msg":"x"}', "2026-03-01T03:05:00.250+00:00"),
         ('{"a":1,"@timestamp":"2026-03-01T03:05:00Z"}', "2026-03-01T03:05:00.000+00:00"),
         ('{"time":1772334300123}', "2026-03-01T03:05:00.123+00:00"),
+        ("02.04.2026 10:00:00 ERROR x", "2026-04-02T10:00:00.000+00:00"),
+        ("[2.4.2026, 9:05:00.25] x", "2026-04-02T09:05:00.250+00:00"),
+        ("31.02.2026 10:00:00 x", None),
+        ("10.0.0.1 10:00:00 x", None),
+        ("25/04/2026 10:00:00 ERROR x", "2026-04-25T10:00:00.000+00:00"),
+        ("04/25/2026 10:00:00.5 PM x", "2026-04-25T22:00:00.500+00:00"),
+        ("25-04-2026 10:00:00 x", "2026-04-25T10:00:00.000+00:00"),
+        ("25/04-2026 10:00:00 x", None),
+        ("2026年4月2日 10:00:00 错误", "2026-04-02T10:00:00.000+00:00"),
+        ("【2026年04月02日 下午3时05分06秒】 错误", "2026-04-02T15:05:06.000+00:00"),
         ("no time here", None),
         ("2026-13-41 99:00:00 x", None),
         ("Start Time:   Tue, 26 Nov 2024 12:38:58 +0100", None),
@@ -94,6 +104,28 @@ def test_every_structured_sample_agrees_with_its_own_epoch_column() -> None:
 )
 def test_formats(line: str, expected: str | None) -> None:
     assert read(line) == expected
+
+
+def first_of(*lines: str, now: float = NOW) -> str | None:
+    raw = [line.encode() for line in lines]
+    reader = TimestampReader(detect_formats(raw, ZONE, now), ZONE, now)
+    return time_formatter(ZONE)(reader.read(raw[0]))
+
+
+def test_the_file_says_whether_the_day_or_the_month_comes_first() -> None:
+    line = "04/02/2026 10:00:00 x"
+    day, month = "2026-02-04T10:00:00.000+00:00", "2026-04-02T10:00:00.000+00:00"
+    assert first_of(line, "13/02/2026 10:00:00 x") == day
+    assert first_of(line, "04/13/2026 10:00:00 x") == month
+    # A stray line of another origin does not outvote the file.
+    assert first_of(line, "04/13/2026 10:00:00 x", "04/14/2026 10:00:00 x", "14/04/2026 10:00:00 x") == month
+    # All may be read either way: days taken for months would spread over the year.
+    assert first_of(line, "05/02/2026 10:00:00 x", "06/02/2026 10:00:00 x") == day
+    assert first_of(line, "04/03/2026 10:00:00 x", "04/04/2026 10:00:00 x") == month
+    # One day alone: nothing is logged in the future, and recent is likelier than long ago.
+    february = datetime(2026, 2, 5, tzinfo=UTC).timestamp()
+    assert first_of(line, now=february) == day
+    assert first_of(line) == month
 
 
 def test_zone_of_the_topic_applies_where_the_line_names_none() -> None:

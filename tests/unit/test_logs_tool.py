@@ -184,6 +184,21 @@ async def test_r51_observation_holds_the_whitelist_only(tmp_path: Path) -> None:
     assert (observation["evidence_status"], observation["total"]) == ("EVIDENCE_FOUND", 2)
 
 
+async def test_r66_facts_of_json_lines_tell_their_attributes(tmp_path: Path) -> None:
+    line = {"time": "2026-03-01T03:00:00Z", "level": "error", "msg": "request failed: 503", "code": 503}
+    more = {"upstream": {"host": "redis-2"}, "retries": 3, "trace": "x" * 400, "password": "hunter2secret"}
+    (tmp_path / "app.log").write_text(json.dumps(line | more) + "\n")
+    logs = tool(tmp_path)
+    outcome = await run(logs, "failed", lookback_minutes=600)
+    (fact,) = logs.facts(logs.scope(request(query="failed")), outcome.agent_result)
+    assert fact.excerpt.startswith("2026-03-01T03:00:00.000+00:00 ERROR request failed: 503 ")
+    assert "upstream.host=redis-2" in fact.excerpt
+    assert "retries=3" in fact.excerpt
+    assert "code=503" not in fact.excerpt, "the message tells it"
+    assert "hunter2secret" not in fact.excerpt
+    assert len(fact.excerpt) <= 300
+
+
 async def test_r71_no_match_is_no_evidence(tmp_path: Path) -> None:
     (tmp_path / "app.log").write_text(LINES)
     logs = tool(tmp_path)

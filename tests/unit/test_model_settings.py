@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from nodes.ports import ModelReply, ModelRequest
+from service.models.choice import model_settings
 from service.models.factory import ModelSettings, SettingsModelFactory
 from service.models.profile import (
     DEEPSEEK,
@@ -20,6 +21,7 @@ from service.models.profile import (
     Thinking,
     resolve,
 )
+from service.settings import load_settings
 
 ROOT = Path(__file__).resolve().parents[2]
 KEY = "sk-very-secret-value"
@@ -74,6 +76,21 @@ def test_unusable_settings_name_the_variable_and_no_value(env: dict[str, str], s
     assert said in str(refused.value)
     assert "secret" not in str(refused.value)
     assert len(str(refused.value)) < 300
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"api_key": "sk very secret"}, "SUPERBIZ_API_KEY: not usable"),
+        ({"api_key": KEY, "base_url": "https://user:secret@h/v1"}, "SUPERBIZ_BASE_URL: not usable"),
+        ({"base_url": "https://h/v1"}, "OPENAI_API_KEY: not usable"),
+    ],
+)
+def test_what_is_unusable_is_named_by_where_it_came_from(given: dict[str, str], said: str) -> None:
+    settings = load_settings(model="openai:m", **given)
+    with pytest.raises(ValueError, match=said) as refused:
+        SettingsModelFactory(model_settings(settings, {"OPENAI_API_KEY": "not a key"}), Offline()).client(None)
+    assert "secret" not in str(refused.value)
 
 
 def test_the_key_is_in_no_repr() -> None:

@@ -207,6 +207,13 @@ async def test_r127_a_missing_or_bad_dsn_is_seen_beforehand_and_fails_at_the_cal
     assert caught.value.code is ToolErrorCode.BACKEND_UNAVAILABLE
 
 
+def test_a_missing_driver_is_named_with_its_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tools.mysql.datasources.find_spec", lambda name: None)
+    catalog = build_catalog({"datasource": [{"name": "s", "dsn_env": "DSN", "tables": {"orders": ["id"]}}]}, tmp_path)
+    (found,) = problems(catalog, {"DSN": "mysql://u:MARKER@h/d"})
+    assert found == "datasource s: dsn_env: the MySQL driver is not installed; install the extra [mysql]"
+
+
 def test_a_missing_file_is_seen_beforehand(tmp_path: Path) -> None:
     assert problems(_catalog(tmp_path), {}) == ("datasource Shop: path: the SQLite file does not exist",)
 

@@ -10,13 +10,16 @@ from pydantic import ValidationError
 from tools.contract import MAX_OBSERVATION_BYTES, ControlView, EvidenceStatus, InvocationStatus, Scope
 from tools.evidence_tool import FactView, ObservationContractViolation
 from tools.logs.excerpt import condense
+from tools.logs.keys import FILE_KEY
 from tools.logs.levels import canonical_level
 from tools.logs.request import LogEvent, LogPattern, QueryLogsResponse
-from tools.logs.result import MAX_EVENTS, MAX_MESSAGE_CHARS, event_priority, json_bytes
+from tools.logs.result import MAX_ATTRIBUTE_CHARS, MAX_EVENTS, MAX_MESSAGE_CHARS, event_priority, json_bytes
+from tools.masking import MASK
 
 MAX_FACT_CHARS = 300
 MAX_TIME_CHARS = 40
 _FIRST_WORD = re.compile(r"[\s\[(<|]{0,8}([A-Za-z]{3,13})\b")
+_PLACES = frozenset({FILE_KEY, "section"})
 _EVENT_KEYS = ("timestamp", "level", "service", "instance", "message", "attributes")
 
 
@@ -118,8 +121,22 @@ def project_facts(agent_result: dict[str, Any]) -> tuple[FactView, ...]:
 def _excerpt(event: dict[str, Any]) -> str:
     level = "" if _begins_with_level(event["message"], event["level"]) else event["level"]
     head = " ".join(str(part) for part in (event["timestamp"], level, event["service"]) if part)
-    text = condense(event["message"], MAX_FACT_CHARS - len(head) - 1)
-    return f"{head} {text}".strip()[:MAX_FACT_CHARS]
+    text = f"{head} {condense(event['message'], MAX_FACT_CHARS - len(head) - 1)}".strip()
+    for pair in _untold_pairs(event):
+        if len(text) + 1 + len(pair) <= MAX_FACT_CHARS:
+            text += f" {pair}"
+    return text[:MAX_FACT_CHARS]
+
+
+def _untold_pairs(event: dict[str, Any]) -> list[str]:
+    """Attributes that the message does not tell: of JSON lines they are often what explains it."""
+    shown = ((key, str(value)) for key, value in event["attributes"].items() if key not in _PLACES)
+    return [
+        f"{key}={value}"
+        for key, value in shown
+        if 0 < len(value) < MAX_ATTRIBUTE_CHARS and "\n" not in value and MASK not in value
+        if re.search(rf"(?<!\w){re.escape(value)}(?!\w)", event["message"]) is None
+    ]
 
 
 def _begins_with_level(message: str, level: str | None) -> bool:

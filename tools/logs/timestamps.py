@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -28,6 +28,11 @@ _SAMPLE_SHARE = 0.10
 _MONTH = rb"(?P<month>Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)[a-z]{0,6}"
 _CLOCK = rb"(?P<hour>\d\d):(?P<minute>\d\d):(?P<second>\d\d)(?:[.,](?P<fraction>\d{1,9}))?"
 _ZONE = rb"(?: ?(?P<zone>Z|UTC|GMT|[+\-]\d\d:?\d\d)(?![\w:]))?"
+_YEAR_CLOCK = (
+    rb"(?P<year>\d{4})(?:[ T]|, ?)(?P<hour>\d{1,2}):(?P<minute>\d\d):(?P<second>\d\d)(?:[.,](?P<fraction>\d{1,9}))?"
+    rb"(?: ?(?P<half>[AP]M))?" + _ZONE
+)
+_AFTERNOON = (b"PM", "下午".encode())
 _TOKEN = rb"(?:\[[^\]\s]{1,100}\] {1,4}|[^\s:=][^\s]{0,98}[^\s:=] {1,4}(?:\| {1,4})?|[^\s:=] )"
 _ISO = (
     rb"(?P<year>\d{4})[\-/.](?P<month>\d\d)[\-/.](?P<day>\d\d)[T ,\-](?P<hour>\d\d)[:.](?P<minute>\d\d)[:.]"
@@ -82,6 +87,12 @@ _PLAIN: tuple[_Format, ...] = (
         rb"\[?(?P<year>(?:19|20)\d\d)(?P<month>\d\d)(?P<day>\d\d)[T \-]?(?P<hour>\d\d):?(?P<minute>\d\d):?"
         rb"(?P<second>\d\d)(?:[.,:](?P<fraction>\d{1,9}))?" + _ZONE + rb"(?!\d)",
     ),
+    _compile("dotted", rb"[\[(]?(?P<day>\d{1,2})\.(?P<month>\d{1,2})\." + _YEAR_CLOCK),
+    _compile(
+        "chinese",
+        "(?:\\[|【)?(?P<year>\\d{4}) ?年 ?(?P<month>\\d{1,2}) ?月 ?(?P<day>\\d{1,2}) ?日 ?(?:(?P<half>上午|下午) ?)?"
+        "(?P<hour>\\d{1,2})(?::|时|点)(?P<minute>\\d\\d)(?::|分)(?P<second>\\d\\d)(?:秒)?(?:[.,](?P<fraction>\\d{1,9}))?".encode(),
+    ),
     _compile("month-day", rb"(?P<month>\d\d)-(?P<day>\d\d) " + _CLOCK),
     _compile("epoch", rb"(?:[^\s\d]{1,20} )?\[?(?P<epoch>[12]\d{9}(?:\.\d{1,9}|\d{3})?)(?=[\s\]|,:]|$)"),
 )
@@ -92,7 +103,13 @@ _JSON = _compile(
     + rb")\"[ \t]{0,4}:[ \t]{0,4}(?:\"(?P<text>[^\"\n]{8,48})\"|(?P<number>\d{9,19}(?:\.\d{1,9})?))",
     re.IGNORECASE,
 )
-_FORMATS: tuple[_Format, ...] = (_JSON, *_PLAIN)
+_MONTH_FIRST, _DAY_FIRST = "slash-month-first", "slash-day-first"
+_SLASH: tuple[_Format, ...] = tuple(
+    _compile(name, rb"[\[(]?(?P<" + one + rb">\d{1,2})(?P<mark>[/\-])(?P<" + two + rb">\d{1,2})(?P=mark)" + _YEAR_CLOCK)
+    for name, one, two in ((_MONTH_FIRST, b"month", b"day"), (_DAY_FIRST, b"day", b"month"))
+)
+"""`04/02/2026` is two days; the file decides which (see `_slash_order`)."""
+_FORMATS: tuple[_Format, ...] = (_JSON, *_PLAIN, *_SLASH)
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +173,7 @@ class TimestampReader:
         day, hour = int(groups["day"] or 0), int(groups["hour"] or 0)
         half = groups.get("half")
         if half is not None:
-            hour = hour % 12 + (12 if half == b"PM" else 0)
+            hour = hour % 12 + (12 if half in _AFTERNOON else 0)
         minute, second = int(groups["minute"] or 0), int(groups["second"] or 0)
         if minute > 59 or second > 60:
             return None
@@ -214,19 +231,43 @@ def detect_formats(lines: Iterable[bytes], zone: ZoneInfo, reference: float) -> 
     """
     readers = [(item.name, TimestampReader((item.name,), zone, reference)) for item in _FORMATS]
     counts: Counter[str] = Counter()
+    slashed: list[bytes] = []
     seen = 0
     for line in lines:
         if not line.strip():
             continue
         seen += 1
         name = next((name for name, reader in readers if reader.read(line) is not None), None)
-        if name:
+        if name in (_MONTH_FIRST, _DAY_FIRST):
+            slashed.append(line)
+        elif name:
             counts[name] += 1
+    if slashed:
+        counts[_slash_order(slashed, zone, reference)] = len(slashed)
     stamped = sum(counts.values())
     if stamped == 0 or (stamped == 1 and stamped < seen * _SAMPLE_SHARE):
         return ()
     top = counts.most_common(3)
     return tuple(name for name, count in top if count >= top[0][1] * _SAMPLE_SHARE)
+
+
+def _slash_order(lines: Sequence[bytes], zone: ZoneInfo, reference: float) -> str:
+    """Say whether the month or the day comes first in lines that may be read either way.
+
+    The reading that fits more lines wins (there is no 13th month); then the one with less time between the lines, because
+    days taken for months spread over a year; then the one that is not after `reference` and nearest to it.
+    """
+
+    def judged(name: str) -> tuple[int, float, float]:
+        reader = TimestampReader((name,), zone, reference)
+        times = [time for line in lines if (time := reader.read(line)) is not None]
+        if not times:
+            return 0, 0.0, 0.0
+        newest = max(times)
+        distance = reference - newest if newest <= reference + _DAY_SECONDS else float("inf")
+        return -len(times), newest - min(times), distance
+
+    return min((_MONTH_FIRST, _DAY_FIRST), key=judged)
 
 
 FormatTime = Callable[[float | None], str | None]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 from sqlalchemy.engine import URL, make_url
@@ -52,6 +53,9 @@ def _datasource(entry: DatasourceEntry, base: Path, env: Mapping[str, str]) -> D
     if url is None:
         wanted = "mysql+aiomysql://user:password@host:3306/database"
         return Datasource(entry, tables, problem=f"dsn_env: {entry.dsn_env} is not a URL like {wanted}")
+    if find_spec("aiomysql") is None:
+        missing = "the MySQL driver is not installed; install the extra [mysql]"
+        return Datasource(entry, tables, problem=f"dsn_env: {missing}")
     return Datasource(entry, tables, url=url)
 
 

@@ -12,6 +12,8 @@ _HEADING = re.compile(r"^ {0,3}(?P<level>#{1,6})(?:[ \t]+(?P<text>.*?))?(?:[ \t]
 _UNDERLINE = re.compile(r"^ {0,3}(?:=+|-{3,})[ \t]*$")
 _NO_PARAGRAPH = re.compile(r"^\s*(?:[-*+>|#]|\d+[.)]|$)|^(?: {4}|\t)")
 _MATTER_KEY = re.compile(r"^[A-Za-z_][\w .-]{0,63}\s*[:=]", re.MULTILINE)
+HEADING_JOINT = " > "
+"""Stands between a file's title and the headings of a passage."""
 _MATTER_TITLE = re.compile(r"^title\s*[:=]\s*(?P<title>.+?)\s*$", re.MULTILINE)
 _MARKUP = re.compile(r"\{#[^}]*\}|<[^<>]{1,200}>|!?\[(?P<label>[^\]]*)\]\([^)]*\)|[`*]")
 
@@ -83,9 +85,9 @@ def document_title(matter: str, parts: Sequence[Section], name: str) -> str:
 
 
 def heading_path(title: str, path: Sequence[str]) -> str:
-    """Join a file's title and a section's headings by ` > `, leaving out a heading that only repeats the title."""
+    """Join a file's title and a section's headings by HEADING_JOINT, leaving out a heading that only repeats the title."""
     rest = path[1:] if path and _letters(path[0]) == _letters(title) else path
-    return " > ".join([title, *(heading for heading in rest if heading)])
+    return HEADING_JOINT.join([title, *(heading for heading in rest if heading)])
 
 
 def fences(text: str) -> Iterator[Fence]:
