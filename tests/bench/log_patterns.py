@@ -100,7 +100,7 @@ def ours(messages: Sequence[str]) -> tuple[float, list[int], int]:
     """Return seconds of CPU, the group of each message, and how many patterns are told."""
     start = time.process_time()
     grouper = PatternGrouper()
-    shapes = [grouper.add(message, None, 0) for message in messages]
+    shapes = grouper.add(messages)
     places = grouper.grouping.places
     groups = [places[shape] for shape in shapes]
     shown = [(pattern.template, pattern.values, pattern.count) for pattern in grouper.grouping.patterns]
