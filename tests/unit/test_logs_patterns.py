@@ -106,6 +106,14 @@ def test_patterns_do_not_depend_on_when_they_are_asked_for() -> None:
     assert [pattern.template for pattern in once.grouping.patterns] == ["took <num> ms for <num> of \udc80 in 7.5 s"]
 
 
+def test_a_pattern_has_the_times_and_the_rank_of_its_messages() -> None:
+    made = PatternGrouper()
+    assert made.add(["took 5 ms", "other"], [7.0, None], [1, 0]) == [0, 1]
+    assert made.add(["took 9 ms", "took 5 ms"], [3.0, None], [0, 4]) == [0, 0]
+    told = [(found.template, found.count, found.first, found.last, found.rank) for found in made.grouping.patterns]
+    assert told == [("took <num> ms", 3, 3.0, 7.0, 4), ("other", 1, None, None, 0)]
+
+
 TOKENS = st.sampled_from(
     [
         "took",

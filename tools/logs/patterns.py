@@ -146,18 +146,20 @@ class PatternGrouper:
         if not messages:
             return []
         self._grouping = None
-        counts = Counter(messages)
-        shapes = self._shapes_of(counts)
-        for shape, count in zip(shapes, counts.values(), strict=True):
-            shape.count += count
-        of_message = dict(zip(counts, shapes, strict=True))
-        for message, rank in zip(messages, ranks, strict=False):
-            of_message[message].rank = max(of_message[message].rank, rank)
-        for message, epoch in zip(messages, epochs, strict=False):
+        places: dict[str, int] = {}
+        firsts = list(map(places.setdefault, messages, range(len(messages))))
+        shapes = self._shapes_of(places)
+        index_at = dict(zip(places.values(), [shape.index for shape in shapes], strict=True))
+        found = list(map(index_at.__getitem__, firsts))
+        by_index = {shape.index: shape for shape in shapes}
+        for index, count in Counter(found).items():
+            by_index[index].count += count
+        for index, rank in zip(found, ranks, strict=False):
+            by_index[index].rank = max(by_index[index].rank, rank)
+        for index, epoch in zip(found, epochs, strict=False):
             if epoch is not None:
-                of_message[message].take_in_time(epoch)
-        places = {message: shape.index for message, shape in of_message.items()}
-        return list(map(places.__getitem__, messages))
+                by_index[index].take_in_time(epoch)
+        return found
 
     @property
     def grouping(self) -> Grouping:
@@ -177,7 +179,7 @@ class PatternGrouper:
         of_zeros = {
             zero: self._shapes.get(key) or self._shapes[_OTHER_KEY] for zero, key in zip(firsts, keys, strict=True)
         }
-        shapes = [of_zeros[zero] for zero in zeros]
+        shapes = list(map(of_zeros.__getitem__, zeros))
         for shape, line in zip(shapes, lines, strict=True):
             shape.lines.append(line)
         _compare(dict.fromkeys(shapes))
@@ -216,14 +218,10 @@ def _new_text(fixed: str, cut: bool) -> _Text:
 
 def _compare(shapes: Collection[_Shape]) -> None:
     """Find what differs between the lines of each shape; then only the first one is kept."""
-    due = [shape for shape in shapes if shape.values and len(shape.lines) > 1]
-    runs = digit_runs(chain.from_iterable(shape.lines for shape in due))
-    end = 0
-    for shape in due:
-        start, end = end, end + shape.width * len(shape.lines)
-        spans = spans_of(shape.values, shape.text.numbers, runs[start:end], shape.width)
-        shape.spans = wider(shape.spans, spans) if shape.spans else spans
     for shape in shapes:
+        if shape.values and len(shape.lines) > 1:
+            spans = spans_of(shape.values, shape.text.numbers, digit_runs(shape.lines), shape.width)
+            shape.spans = wider(shape.spans, spans) if shape.spans else spans
         del shape.lines[1:]
 
 
@@ -285,9 +283,9 @@ def _counted(
         first,
         shown,
         ranges,
-        cut=max((text.cut for text in texts if text.cut is not None), default=None),
+        cut=max([text.cut for text in texts if text.cut is not None], default=None),
         count=sum([shape.count for shape in shapes]),
-        first=min((shape.first for shape in shapes if shape.first is not None), default=None),
-        last=max((shape.last for shape in shapes if shape.last is not None), default=None),
+        first=min([shape.first for shape in shapes if shape.first is not None], default=None),
+        last=max([shape.last for shape in shapes if shape.last is not None], default=None),
         rank=max([shape.rank for shape in shapes]),
     )

@@ -26,7 +26,7 @@ _SLOT = re.compile(
 )
 """An id (0x7f, 8 or more hexadecimal digits, a UUID), an IPv4 address, a number. The set of first characters comes first
 and is looked back at: that makes the search fast."""
-_MEASURED = re.compile(r"(?<=[\w#/@.\-])\0|(?<=\0:)\0|\0(?=[:\-/.]\0)|(\0)")
+_MEASURED = re.compile(r"\0(?:(?<=[\w#/@.\-].)|(?<=\0:.)|(?=[:\-/.]\0))|(\0)")
 _Written = TypeVar("_Written", str, bytes)
 _NUM_KIND, _IP_KIND, _HEX_KIND = 1, 2, 4
 _WORDS = {_NUM_KIND: NUM, _IP_KIND: IP, _HEX_KIND: HEX, _NUM_KIND | _HEX_KIND: HEX}
@@ -79,20 +79,27 @@ def spans_of(values: Sequence[str], numbers: Sequence[bool], runs: Sequence[byte
     `values` of the first line tell which slot has how many; `numbers` are the slots whose least and greatest number counts.
     """
     spans: list[Span] = []
-    at = 0
+    end = 0
     for value, number in zip(values, numbers, strict=False):
-        kind = _kind(value)
-        count = 1 if value.isdigit() else len(_RUN.findall(value))
-        columns = [runs[place::width] for place in range(at, at + count)]
-        at += count
-        if all(column[0] == column[-1] and column.count(column[0]) == len(column) for column in columns):
+        start = end
+        end += 1 if value.isdigit() else len(_RUN.findall(value))
+        if not any(_differ(runs, place, width) for place in range(start, end)):
             spans.append(None)
-        elif number and kind == _NUM_KIND:
-            low, high = _ends(columns[0] if count == 1 else list(map(b".".join, zip(*columns, strict=True))))
+        elif number and _kind(value) == _NUM_KIND:
+            columns = [runs[place::width] for place in range(start, end)]
+            low, high = _ends(columns[0] if len(columns) == 1 else list(map(b".".join, zip(*columns, strict=True))))
             spans.append((low.decode(), high.decode()))
         else:
             spans.append(())
     return spans
+
+
+def _differ(runs: Sequence[bytes], place: int, width: int) -> bool:
+    first = runs[place]
+    if first != runs[place - width]:  # that of the last line
+        return True
+    column = runs[place::width]
+    return column.count(first) != len(column)
 
 
 def wider(spans: Sequence[Span], others: Sequence[Span]) -> list[Span]:
@@ -114,17 +121,16 @@ def told(
     `rows` have the values of each shape, `spans` of those whose lines differ.
     """
     shown, ranges = list(rows[0][: len(numbers)]), []
-    if len(rows) == 1 and not spans:
+    if not numbers or (len(rows) == 1 and not spans):
         return shown, []
-    across = zip(*spans, strict=True) if spans else repeat(())
+    across: Iterable[tuple[Span, ...]] = zip(*spans, strict=True) if spans else repeat(())
     for at, (number, column, within) in enumerate(zip(numbers, zip(*rows, strict=True), across, strict=False)):
-        differing = [span for span in within if span is not None]
-        if not differing and column.count(column[0]) == len(column):
+        if within.count(None) == len(within) and column.count(column[0]) == len(column):
             continue
         kinds = _kinds(column)
         shown[at] = _WORDS.get(kinds, ANY)
         if number and kinds == _NUM_KIND:
-            ranges.append(_ends([*dict.fromkeys(column), *chain.from_iterable(differing)]))
+            ranges.append(_ends([*dict.fromkeys(column), *chain.from_iterable(filter(None, within))]))
     return shown, ranges
 
 
