@@ -49,12 +49,14 @@ format: $(DEV) ## Format the code
 proofs: $(DEV) ## Run the longer proofs
 	$(BIN)/python -m pytest -m slow $(PYTEST_ARGS)
 
-bench: $(DEV) ## Measure the loop, its checkpoints, log search, log patterns and knowledge search
+bench: $(DEV) ## Measure the loop, its checkpoints, searches, log patterns, back-tests and the service under load
 	$(BIN)/python -m tests.bench.loop_cost
 	$(BIN)/python -m tests.bench.checkpoint_growth
 	$(BIN)/python -m tests.bench.log_search
 	$(BIN)/python -m tests.bench.knowledge_cost
 	$(BIN)/python -m tests.bench.log_patterns
+	$(BIN)/python -m tests.bench.http_load
+	$(BIN)/python -m tests.bench.backtest
 
 studio: $(SERVER) ## Serve the graph for LangGraph Studio on this machine
 	@SUPERBIZ_CATALOG="$${SUPERBIZ_CATALOG:-examples/shop/superbiz.toml}" \

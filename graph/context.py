@@ -8,6 +8,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, create_model, field_validator
 
 from graph.budget import BudgetLimits
+from graph.contract import Intent
 from graph.tracker import DEFAULT_NO_GAIN_THRESHOLD, DEFAULT_PROTOCOL_VIOLATION_THRESHOLD
 from tools.catalog import parse_time
 
@@ -29,6 +30,9 @@ class DiagnosisContext(BaseModel):
         default=None,
         max_length=64,
         description="Time the question is about, RFC 3339 with zone, e.g. 2026-03-01T03:05:00+08:00. Empty: now.",
+    )
+    intent: Intent | None = Field(
+        default=None, description="What a chat's question is about, where that is known. Empty: the router decides."
     )
     no_gain_threshold: int = Field(
         default=DEFAULT_NO_GAIN_THRESHOLD,

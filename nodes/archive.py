@@ -9,9 +9,9 @@ from typing import Any
 from langchain_core.messages import messages_to_dict
 
 from nodes.node_run import NodeResult, NodeRun
-from nodes.ports import ArchiveEntry, ModelClient, Resources
+from nodes.ports import ArchiveEntry, ModelClient, Resources, RunRecord
 
-HARNESS, FORK, STEP, OUTSIDE, END = "harness", "fork", "step", "outside", "end"
+HARNESS, PREVIOUS_TURN, FORK, STEP, OUTSIDE, END = "harness", "previous_turn", "fork", "step", "outside", "end"
 
 
 def harness_entry(resources: Resources, model: ModelClient) -> ArchiveEntry:
@@ -24,6 +24,12 @@ def harness_entry(resources: Resources, model: ModelClient) -> ArchiveEntry:
         "semantic_guard_is_lexical": model.semantic_guard_is_lexical,
     }
     return ArchiveEntry("settings", HARNESS, payload)
+
+
+def previous_turn_entry(record: RunRecord) -> ArchiveEntry:
+    """Archive what the session's previous turn had published: the store will hold a later one by then (R99)."""
+    published = {"published_result": record.published_result, "fallback": record.fallback}
+    return ArchiveEntry("question", PREVIOUS_TURN, {"query": record.query, **published})
 
 
 def fork_entry(state: Mapping[str, Any], node: str) -> ArchiveEntry:

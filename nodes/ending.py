@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from graph.contract import DiagnosisStopReason, RunState, TraceEvent, TraceEventType
 from nodes.events import event
-from nodes.node_run import ACTIVE, NodeRun
-from nodes.ports import RunEnd, RunRecord
+from nodes.node_run import ACTIVE, NodeResult, NodeRun
+from nodes.ports import ArchiveEntry, RunEnd, RunRecord
 from nodes.usage import end_fields
 from release.contract import ReleaseErrorCode, ReleaseOutcome, ReleaseReason
 from release.decision import ReleaseDecision
@@ -22,15 +23,34 @@ class Ending:
     usage: dict[str, Any]
     stop_reason: DiagnosisStopReason | None = None
 
-    async def write(self, decision: ReleaseDecision) -> ReleaseDecision:
-        """End the Run and return how it ended: an acknowledged cancel wins over every decision (R94)."""
+    async def write(self, decision: ReleaseDecision) -> ReleaseDecision | RunRecord:
+        """End the Run and return how it ended: an acknowledged cancel wins over every decision (R94).
+
+        Where somebody else ended it meanwhile, e.g. a sweep, the Run as it stands is returned: there is one end (R8).
+        """
         ended_at, runs, run_id = self.run.clock.now(), self.run.resources.runs, self.run.run.run_id
         if await runs.transition(run_id, ACTIVE, decision.internal_end, self._run_end(decision, ended_at)):
             return decision
         decision = _cancelled()
         still = frozenset({RunState.CANCEL_REQUESTED})
-        await runs.transition(run_id, still, RunState.CANCELLED, self._run_end(decision, ended_at))
-        return decision
+        if await runs.transition(run_id, still, RunState.CANCELLED, self._run_end(decision, ended_at)):
+            return decision
+        record = await runs.get(run_id)
+        return decision if record is None or record.internal_state is RunState.CANCELLED else record
+
+    def result(self, ended: ReleaseDecision | RunRecord, events: Sequence[TraceEvent] = ()) -> NodeResult:
+        """Return what the releasing node writes down; of an end that is not its own, only that it came late (R120)."""
+        if isinstance(ended, RunRecord):
+            late = event(TraceEventType.LATE_RESULT_DROPPED, stage="release")
+            step = f"The run had ended meanwhile ({ended.internal_state.value}): nothing is released."
+            return NodeResult({"outcome": _as_stored(ended)}, step, [late])
+        outcome = self.outcome(ended)
+        return NodeResult(
+            {"outcome": outcome},
+            f"Released {ended.outcome.value}: {ended.reason.value}.",
+            [*events, *self.events(ended)],
+            archive=[ArchiveEntry("result", "result", outcome)],
+        )
 
     def outcome(self, decision: ReleaseDecision) -> dict[str, Any]:
         """Return the end as the state and the archive keep it."""
@@ -78,6 +98,20 @@ def is_end_of(record: RunRecord, decision: ReleaseDecision) -> bool:
     """Whether the Run ended by this very decision."""
     written = (record.internal_state, record.release_outcome, record.published_result, record.fallback)
     return written == (decision.internal_end, decision.outcome, _published(decision), _fallback(decision))
+
+
+def _as_stored(record: RunRecord) -> dict[str, Any]:
+    timed_out = record.internal_state is RunState.TIMED_OUT
+    return {
+        "release_outcome": record.release_outcome.value,
+        "internal_state": record.internal_state.value,
+        "reason": (ReleaseReason.TIMED_OUT if timed_out else ReleaseReason.FAULT).value,
+        "published_result": record.published_result,
+        "fallback": record.fallback,
+        "error_code": record.error_code,
+        "stop_reason": record.stop_reason,
+        "usage": dict(record.usage),
+    }
 
 
 def _published(decision: ReleaseDecision) -> dict[str, Any] | None:

@@ -18,8 +18,11 @@ from nodes.events import event
 from nodes.model_call import retry_allowed, retry_delay
 from nodes.node_run import NodeRun
 from nodes.ports import ArchiveEntry, ModelCallFailed, ModelFailureKind, ModelReply, ModelRequest, TokenUsage
+from nodes.recall import ASKED, asked, recalled
 from tools.evidence_tool import EvidenceTool
 
+MODEL_ANSWER = "model_answer"
+"""Kind of an archived attempt of a model call."""
 MAX_PAUSE_SECONDS = 1e9
 """The longest wish of a provider that is kept: an archive holds JSON numbers."""
 
@@ -101,7 +104,9 @@ async def _attempt(run: NodeRun, task: ModelTask, before: ModelCallOutcome, now:
         timeout_seconds=timeout,
         language=run.run.language,
     )
-    reply, failed = await _complete(run, request)
+    digest = asked(task.messages)
+    known = await run.resources.journal.archived_one(run.run.run_id, MODEL_ANSWER, _key(task.component, round_))
+    reply, failed = recalled(known, digest) or await _complete(run, request)
     # A truncated or filtered answer was paid for too (R112).
     usage = reply.usage if reply else (failed.usage if failed else None)
     audit = event(
@@ -120,7 +125,7 @@ async def _attempt(run: NodeRun, task: ModelTask, before: ModelCallOutcome, now:
         failed=failed,
         round_=round_,
         events=(*before.events, *events),
-        archive=(*before.archive, _archived(task.component, round_, reply, failed)),
+        archive=(*before.archive, _archived(task.component, round_, digest, reply, failed)),
     )
 
 
@@ -134,10 +139,14 @@ async def _complete(run: NodeRun, request: ModelRequest) -> tuple[ModelReply | N
         return None, ModelCallFailed(ModelFailureKind.TIMEOUT)
 
 
+def _key(component: Component, round_: int) -> str:
+    return f"{component.value}/{round_}"
+
+
 def _archived(
-    component: Component, round_: int, reply: ModelReply | None, failed: ModelCallFailed | None
+    component: Component, round_: int, digest: str, reply: ModelReply | None, failed: ModelCallFailed | None
 ) -> ArchiveEntry:
-    payload: dict[str, Any] = {"failure": failed.kind.value if failed else None}
+    payload: dict[str, Any] = {ASKED: digest, "failure": failed.kind.value if failed else None}
     if failed is not None:
         payload |= {
             "answered": failed.answered,
@@ -156,7 +165,7 @@ def _archived(
             "dropped_calls": reply.dropped_calls,
             "text_bytes": reply.text_bytes,
         }
-    return ArchiveEntry("model_answer", f"{component.value}/{round_}", payload)
+    return ArchiveEntry(MODEL_ANSWER, _key(component, round_), payload)
 
 
 def _token_fields(usage: TokenUsage | None) -> dict[str, int]:

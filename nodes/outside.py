@@ -9,7 +9,7 @@ from collections.abc import Awaitable
 from dataclasses import replace
 from typing import Any, TypeVar, cast
 
-from graph.contract import RunState
+from graph.contract import Intent, RunState
 from nodes.ports import Resources, RunEnd, RunRecord, RunStore
 from tools.canonical.store import CanonicalRecordTooLarge, CanonicalStore, CanonicalStoreUnavailable
 from tools.contract import CanonicalRecord, InvocationStatus
@@ -21,7 +21,7 @@ MISSING, FOREIGN, SETTLED = "MISSING", "FOREIGN", "SETTLED"
 UNAVAILABLE, TOO_LARGE = "UNAVAILABLE", "TOO_LARGE"
 USUAL = frozenset({RunState.RUNNING.value, YES, InvocationStatus.READY.value, InvocationStatus.ERROR.value})
 
-GET_RUN, MOVE_RUN = "runs.get", "runs.transition"
+GET_RUN, MOVE_RUN, SET_INTENT = "runs.get", "runs.transition", "runs.set_intent"
 BEGIN, FINISH, REJECT, GET = "canonical.begin", "canonical.finish", "canonical.reject", "canonical.get"
 
 
@@ -68,6 +68,11 @@ class _ObservedRuns:
         moved = await self._store.transition(run_id, expected, to, end)
         self._outside.note(MOVE_RUN, YES if moved else NO)
         return moved
+
+    async def set_intent(self, run_id: str, intent: Intent) -> bool:
+        known = await self._store.set_intent(run_id, intent)
+        self._outside.note(SET_INTENT, YES if known else NO)
+        return known
 
 
 class _ObservedRecords:

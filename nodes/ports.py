@@ -297,6 +297,9 @@ class Journal(Protocol):
     async def archived(self, run_id: str, kind: str) -> Mapping[str, Mapping[str, Any]]:
         """Return archived payloads of one kind by key; empty when none."""
 
+    async def archived_one(self, run_id: str, kind: str, key: str) -> Mapping[str, Any] | None:
+        """Return one archived payload, whatever its age; None when there is none."""
+
 
 async def _nothing_to_describe() -> Mapping[str, Any]:
     return {}

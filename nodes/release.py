@@ -14,7 +14,7 @@ from nodes.events import event
 from nodes.evidence import guarded_evidence
 from nodes.guarding import load_draft, load_guard
 from nodes.node_run import NodeResult, NodeRun
-from nodes.ports import ArchiveEntry, RunRecord
+from nodes.ports import RunRecord
 from nodes.usage import usage_of
 from release.contract import AgentOutputFailure, DiagnosisDraft, ProgressSnapshot, ViolationCode
 from release.decision import DiagnosisAgentExecution, DiagnosisReleaseUseCase, ReleaseDecision, ReleaseInput
@@ -34,16 +34,7 @@ async def release(state: DiagnosisState, run: NodeRun) -> NodeResult:
 
     decision = _decided_before(run.record, execution, decide)
     end = Ending(run, usage_of(state), execution.stop_reason)
-    if decision is None:
-        decision = await end.write(decide(execution))
-    outcome = end.outcome(decision)
-    step = f"Released {decision.outcome.value}: {decision.reason.value}."
-    return NodeResult(
-        {"outcome": outcome},
-        step,
-        [*events, *end.events(decision)],
-        archive=[ArchiveEntry("result", "result", outcome)],
-    )
+    return end.result(decision or await end.write(decide(execution)), events)
 
 
 def _decided_before(

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from graph.state import ChatState
 from nodes.answers import Reply
 from nodes.contract import EndCause
 from nodes.ending import Ending, is_end_of
 from nodes.node_run import NodeResult, NodeRun
-from nodes.ports import ArchiveEntry
 from nodes.usage import usage_of
 from release.answers.decision import decide_answer
 from release.decision import ReleaseDecision
@@ -17,16 +18,9 @@ async def release_answer(state: ChatState, run: NodeRun) -> NodeResult:
     """Decide, then write the end; an acknowledged cancel wins over every answer."""
     reply = Reply.model_validate(state.get("reply") or {})
     end = Ending(run, usage_of(state))
-    decision = _decided_before(reply, run) or await end.write(_decide(reply, run))
-    outcome = end.outcome(decision)
-    public = {name: outcome[name] for name in PUBLIC}
-    step = f"Released {decision.outcome.value}: {decision.reason.value}."
-    return NodeResult(
-        {"run_id": run.run.run_id, **public},
-        step,
-        end.events(decision),
-        archive=[ArchiveEntry("result", "result", outcome)],
-    )
+    result = end.result(_decided_before(reply, run) or await end.write(_decide(reply, run)))
+    public = {name: result.update["outcome"][name] for name in PUBLIC}
+    return replace(result, update={"run_id": run.run.run_id, **public})
 
 
 PUBLIC = ("release_outcome", "published_result", "fallback", "error_code")

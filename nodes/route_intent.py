@@ -7,6 +7,7 @@ from langchain_core.messages import HumanMessage, SystemMessage
 from graph.contract import Component, Intent, TraceEventType
 from graph.state import ChatState, load_budget, load_ledger
 from nodes.answers import Reply, late_answer, run_is_over, why_no_reply
+from nodes.contract import CollectionEnd, EndCause
 from nodes.events import event
 from nodes.model_calls import ModelCallOutcome, ModelTask, call_model
 from nodes.node_run import NodeResult, NodeRun
@@ -21,6 +22,9 @@ async def route_intent(state: ChatState, run: NodeRun) -> NodeResult:
     ended = run.ended_on_entry()
     if ended is not None:
         return run_is_over(ended)
+    known = run.context.intent
+    if known is not None:
+        return await _known(run, known)
     outcome = await call_model(run, await _task(state, run), load_budget(state), load_ledger(state))
     if not await run.still_active():
         return late_answer(outcome)
@@ -32,6 +36,14 @@ async def route_intent(state: ChatState, run: NodeRun) -> NodeResult:
     routed = event(TraceEventType.INTENT_ROUTED, intent=intent.value, attempt=_attempts(outcome))
     update = {"intent": intent.value, **outcome.accounts()}
     return NodeResult(update, f"The question is {_KIND[intent]}.", [*outcome.events, routed], archive=outcome.archive)
+
+
+async def _known(run: NodeRun, intent: Intent) -> NodeResult:
+    """Take over what was known before: whoever asked said so, and no model is needed for it."""
+    if not await run.resources.runs.set_intent(run.run.run_id, intent):
+        return run_is_over(CollectionEnd(cause=EndCause.CANCELLED))
+    routed = event(TraceEventType.INTENT_ROUTED, intent=intent.value, attempt=0)
+    return NodeResult({"intent": intent.value}, f"The question is {_KIND[intent]}, as was said.", [routed])
 
 
 _KIND = {

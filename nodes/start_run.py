@@ -13,11 +13,11 @@ from graph.budget import RunBudget
 from graph.contract import TraceEventType
 from graph.state import ChatState, DiagnosisState, fresh_collection_update, fresh_run_update
 from graph.tracker import DiagnosisProgressTracker
-from nodes.archive import harness_entry
+from nodes.archive import harness_entry, previous_turn_entry
 from nodes.events import event
 from nodes.harness import DiagnosisHarnessCore
 from nodes.node_run import NodeResult, NodeRun
-from nodes.ports import ArchiveEntry
+from nodes.ports import ArchiveEntry, RunRecord
 from release.contract import PublishedResult, SafeFallback
 from release.published import previous_turn_text
 
@@ -78,7 +78,8 @@ async def _started(state: Mapping[str, Any], run: NodeRun) -> NodeResult:
     # Before anything is stored: a model that does not exist refuses the question, and no Run is left behind.
     client = run.resources.models.client(context.model)
     model = client.name
-    previous = await _previous_turn(run, session_id)
+    before = await _run_before(run, session_id)
+    previous = _previous_turn(before) if before is not None else None
     settings = await DiagnosisHarnessCore(run.resources).start_run(run, query, session_id)
     budget = RunBudget(limits=settings.limits, started_at=settings.started_at)
     return NodeResult(
@@ -95,6 +96,7 @@ async def _started(state: Mapping[str, Any], run: NodeRun) -> NodeResult:
         archive=[
             ArchiveEntry("question", "question", _question(query, session_id, previous)),
             ArchiveEntry("settings", "context", {**context.model_dump(mode="json"), "model_name": model}),
+            *([previous_turn_entry(before)] if before is not None and previous is not None else ()),
             harness_entry(run.resources, client),
             *run.resources.start_archive,
         ],
@@ -106,13 +108,15 @@ def _question(query: str, session_id: str | None, previous_turn: str | None) -> 
     return {**asked, "previous_turn": previous_turn} if previous_turn else asked
 
 
-async def _previous_turn(run: NodeRun, session_id: str | None) -> str | None:
-    """Read what the session's latest diagnosis published, as data for prompts (R99); None without one."""
+async def _run_before(run: NodeRun, session_id: str | None) -> RunRecord | None:
+    """Find the session's latest diagnosis that published something (R99)."""
     if session_id is None:
         return None
-    record = await run.resources.runs.previous_turn(session_id, run.origin.owner if run.origin else None)
-    if record is None:
-        return None
+    return await run.resources.runs.previous_turn(session_id, run.origin.owner if run.origin else None)
+
+
+def _previous_turn(record: RunRecord) -> str | None:
+    """Read what it published, as data for prompts (R99)."""
     try:
         if record.published_result:
             return previous_turn_text(record.query, PublishedResult.model_validate(record.published_result))

@@ -6,7 +6,6 @@ import hashlib
 import json
 import re
 import unicodedata
-from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Annotated, Literal
 
@@ -23,29 +22,30 @@ SHOWN_NAME_CHARS = 64
 SHOWN_VALUE_CHARS = 100
 SHOWN_TEXT_CHARS = 600
 """Together less than a question may have."""
-FIRST_LABELS = ("service", "job", "app", "component", "severity", "env", "cluster", "namespace", "pod", "instance")
+FIRST_LABELS = (
+    "alertname",
+    "service",
+    "job",
+    "app",
+    "component",
+    "severity",
+    "env",
+    "cluster",
+    "namespace",
+    "pod",
+    "instance",
+)
 """What says where to look, in this order; other labels follow by name."""
 TEXTS = ("summary", "message", "description")
 """Annotations that tell what happened; links and the like do not."""
 
-_WORDS: Mapping[str, Mapping[str, str]] = {
-    "zh": {
-        "question": "告警 {name} 已触发，原因是什么？",
-        "data": "以下是告警携带的数据：",
-        "labels": "标签",
-        "summary": "摘要",
-        "message": "消息",
-        "description": "描述",
-    },
-    "en": {
-        "question": "The alert {name} is firing. Why?",
-        "data": "What follows is data that came with the alert:",
-        "labels": "labels",
-        "summary": "summary",
-        "message": "message",
-        "description": "description",
-    },
-}
+_ENDS = tuple(".!?。！？…")
+_NO_NAME = re.compile(r"[^\w.\-]")
+_NO_VALUE = re.compile(r"[\s,\"=]")
+_NAMED = {"zh": "告警 {name} 已触发。", "en": "The alert {name} is firing."}
+_STOP = {"zh": "。", "en": "."}
+_BETWEEN = {"zh": "", "en": " "}
+_WHY = {"zh": "为什么？", "en": "Why?"}
 
 Texts = dict[
     Annotated[str, StringConstraints(max_length=256)], Annotated[str, StringConstraints(max_length=MAX_VALUE_CHARS)]
@@ -103,19 +103,14 @@ class AlertmanagerWebhook(_Sent):
 
 
 def question_of(alert: Alert, language: str) -> str:
-    """Write the question of an alert: masked, bounded, on few lines, and marked as data."""
-    word = _WORDS.get(language, _WORDS["en"])
-    name = _shown(alert.labels.get("alertname", "-"), SHOWN_VALUE_CHARS)
-    labels = ", ".join(f"{key}={value}" for key, value in _labels(alert))
-    lines = [word["question"].format(name=name), word["data"]]
-    if labels:
-        lines.append(f"{word['labels']}: {labels}")
-    lines += [
-        f"{word[key]}: {_shown(alert.annotations[key], SHOWN_TEXT_CHARS, key)}"
-        for key in TEXTS
-        if alert.annotations.get(key, "").strip()
-    ]
-    return "\n".join(lines)
+    """Write the question of an alert, masked and bounded: what it says on one line, its labels as data on the next."""
+    texts = [_shown(alert.annotations.get(key, ""), SHOWN_TEXT_CHARS, key) for key in TEXTS]
+    said = [text if text.endswith(_ENDS) else text + _STOP[language] for text in dict.fromkeys(texts) if text]
+    labels = _labels(alert)
+    if not said:
+        said = [_NAMED[language].format(name=next((value for key, value in labels if key == "alertname"), "-"))]
+    first = _BETWEEN[language].join([*said, _WHY[language]])
+    return "\n".join([first, ", ".join(f"{key}={value}" for key, value in labels)]).strip()
 
 
 def time_of(alert: Alert, now: float) -> str | None:
@@ -126,11 +121,17 @@ def time_of(alert: Alert, now: float) -> str | None:
 
 def _labels(alert: Alert) -> list[tuple[str, str]]:
     rank = {name: place for place, name in enumerate(FIRST_LABELS)}
-    others = sorted(alert.labels.keys() - {"alertname"}, key=lambda name: (rank.get(name, len(rank)), name))
-    return [
-        (_shown(name, SHOWN_NAME_CHARS), _shown(alert.labels[name], SHOWN_VALUE_CHARS, name))
-        for name in others[:SHOWN_LABELS]
+    names = sorted(alert.labels, key=lambda name: (rank.get(name, len(rank)), name))
+    pairs = [
+        (_NO_NAME.sub("_", _shown(name, SHOWN_NAME_CHARS)), _shown(alert.labels[name], SHOWN_VALUE_CHARS, name))
+        for name in names
     ]
+    return [(name, _quoted(value)) for name, value in pairs if name and value][:SHOWN_LABELS]
+
+
+def _quoted(value: str) -> str:
+    """Quote a value that could be taken for another label."""
+    return json.dumps(value.replace('"', "'"), ensure_ascii=False) if _NO_VALUE.search(value) else value
 
 
 def _shown(text: str, limit: int, name: str = "") -> str:

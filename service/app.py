@@ -11,10 +11,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-import aiosqlite
 from langgraph.checkpoint.base import BaseCheckpointSaver
-from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
-from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from graph.chat import ChatGraph, build_chat_graph
@@ -22,13 +19,15 @@ from graph.diagnosis import DiagnosisGraph, build_diagnosis_graph
 from nodes.ports import ArchiveEntry, Resources
 from nodes.prompts import COMPONENTS, LANGUAGES, prompt
 from service.canonical import open_canonical_over
-from service.housekeeping import tidy
+from service.checkpoints import open_checkpoints
+from service.contract import StorageError
 from service.models.choice import ConfiguredModels
 from service.offline.client import OfflineClient
+from service.recovery import tidy
 from service.registry import Site, build_tools
 from service.settings import Settings, SettingsError, require_secrets
 from service.store.clock import SystemClock
-from service.store.engine import BUSY_TIMEOUT_SECONDS, open_database
+from service.store.engine import open_database
 from service.store.ids import Uuid4Source
 from service.store.journal import SqlJournal
 from service.store.migrations.upgrade import DatabaseTooNew
@@ -40,7 +39,6 @@ from tools.canonical.store import CanonicalStore
 from tools.catalog import Catalog, load_catalog
 from tools.evidence_tool import EvidenceTool
 
-CHECKPOINT_FILE = "checkpoints.db"
 KNOWLEDGE_FOLDER = "knowledge"
 
 
@@ -113,10 +111,11 @@ async def open_app(
     """Open everything a command needs, checkpoints included. Raises CatalogError, SettingsError, StorageError."""
     parts = await asyncio.to_thread(build_parts, settings, catalog=catalog, env=env)
     try:
-        async with open_runs(parts) as app, _checkpoints(settings.home) as saver:
-            await tidy(app.runs, app.journal, app.resources.clock, settings.run_timeout_seconds)
+        async with open_runs(parts) as app, open_checkpoints(settings) as saver:
             graph, chat = build_diagnosis_graph(app.resources, saver), build_chat_graph(app.resources, saver)
-            yield replace(app, graph=graph, chat=chat, checkpointer=saver)
+            app = replace(app, graph=graph, chat=chat, checkpointer=saver)
+            await tidy(app)
+            yield app
     finally:
         await parts.close()
 
@@ -148,6 +147,7 @@ def assemble(
         clock=clock,
         ids=Uuid4Source(),
         language=settings.language,
+        lease_seconds=settings.lease_seconds,
         run_timeout_seconds=settings.run_timeout_seconds,
         model_timeout_seconds=settings.model_timeout_seconds,
         host_serialises_threads=host_serialises_threads,
@@ -211,10 +211,6 @@ async def _open_engine(settings: Settings) -> AsyncEngine:
         raise StorageError(f"SUPERBIZ_DATABASE_URL: the database cannot be opened ({type(error).__name__})") from None
 
 
-class StorageError(Exception):
-    """Home folder or database cannot be used; one bounded line naming the setting."""
-
-
 def prepare_home(home: Path) -> None:
     """Create home and its knowledge folder, readable by their owner alone. Raises StorageError."""
     try:
@@ -223,26 +219,3 @@ def prepare_home(home: Path) -> None:
     except OSError as error:
         reason = os.strerror(error.errno) if error.errno else "cannot be written"
         raise StorageError(f"SUPERBIZ_HOME: folder {home.name}: {reason}") from None
-
-
-@asynccontextmanager
-async def _checkpoints(home: Path) -> AsyncIterator[AsyncSqliteSaver]:
-    """Open the file of checkpoints: write-ahead log, plain data only."""
-    path = home / CHECKPOINT_FILE
-    try:
-        await asyncio.to_thread(_private_file, path)
-        connection = await aiosqlite.connect(path, timeout=BUSY_TIMEOUT_SECONDS)
-    except (OSError, aiosqlite.Error):
-        raise StorageError(f"SUPERBIZ_HOME: {CHECKPOINT_FILE} cannot be opened") from None
-    try:
-        await connection.execute("PRAGMA synchronous=NORMAL")
-        # State is plain data and messages: nothing else may be revived from a checkpoint.
-        saver = AsyncSqliteSaver(connection, serde=JsonPlusSerializer(allowed_msgpack_modules=None))
-        await saver.setup()
-        yield saver
-    finally:
-        await connection.close()
-
-
-def _private_file(path: Path) -> None:
-    os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))

@@ -44,3 +44,7 @@ class DiagnosisReport(ServiceModel):
     def published(self) -> bool:
         """True when a conclusion or a fallback left the Run."""
         return self.published_result is not None or self.fallback is not None
+
+
+class StorageError(Exception):
+    """Home folder or database cannot be used; one bounded line naming the setting."""

@@ -13,8 +13,10 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from nodes.prompts import LANGUAGES
-from service.app import CHECKPOINT_FILE, KNOWLEDGE_FOLDER, StorageError, open_canonical
+from service.app import KNOWLEDGE_FOLDER, open_canonical
 from service.canonical import check_canonical
+from service.checkpoints import CHECKPOINT_FILE
+from service.contract import StorageError
 from service.models.choice import ConfiguredModels, model_settings
 from service.offline.client import OfflineClient
 from service.registry import BUILDERS, Site

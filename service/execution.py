@@ -16,6 +16,7 @@ from typing import Any, Literal
 from langchain_core.runnables import RunnableConfig
 from langgraph.errors import GraphDrained
 from langgraph.runtime import RunControl
+from langgraph.types import StateSnapshot
 
 from graph.context import DiagnosisContext
 from graph.contract import RunState
@@ -105,6 +106,8 @@ class Execution:
         try:
             async with asyncio.timeout(limit) as guard, _insisting_on_cancel(guard):
                 await self._stream(graph_input)
+            # The trace has its end now: a Run that still holds its lease tells a sweep that its process died before.
+            await self._hand_over()
         except GraphDrained:
             await self._hand_over()
         except RunTakenElsewhere:
@@ -170,13 +173,17 @@ class Execution:
             await self._write_end(state, code)
 
     async def _release_progress(self, cause: EndCause) -> None:
-        """Route the thread to the end of collection: `execute_tool` is the node that a fault leaves this way."""
-        state = await self._graph.aget_state(self._config)
+        """Route the thread to the end of collection: `execute_tool` is the node that a fault leaves this way.
+
+        In a chat the diagnosis is a graph within the graph, with a state of its own.
+        """
+        state = await self._graph.aget_state(self._config, subgraphs=True)
+        state = next((task.state for task in state.tasks if isinstance(task.state, StateSnapshot)), state)
         if not state.values.get("tracker_index") or not state.next:
             return
         ended = CollectionEnd(cause=cause, fault=INTERNAL_ERROR if cause is EndCause.FAULT else None)
         await self._graph.aupdate_state(
-            self._config, {"ended": ended.model_dump(mode="json"), "outcome": None}, as_node="execute_tool"
+            state.config, {"ended": ended.model_dump(mode="json"), "outcome": None}, as_node="execute_tool"
         )
         await self._stream(None)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Protocol
@@ -92,6 +92,10 @@ def parse_event_id(text: str) -> EventId:
     return EventId(match[1], match[2])
 
 
+Step = tuple[int, str]
+"""Number and node of a finished step."""
+
+
 class StageSource(Protocol):
     """Reads the stages a Run has passed."""
 
@@ -166,7 +170,10 @@ class RunEvents:
         tell: Tell,
         *,
         poll_seconds: float = POLL_SECONDS,
+        live: Callable[[str], Sequence[Step] | None] = lambda _: None,
     ) -> None:
+        """`live` gives the steps of a Run that this very process has carried from its start, as they were stored."""
+        self._live = live
         self._runs = runs
         self._stages = stages
         self._changes = changes
@@ -188,13 +195,17 @@ class RunEvents:
         with self._changes.watch(run_id) as changed:
             while not stopping.is_set():
                 changed.clear()
-                # The Run is read before its stages: once it has ended, all of them are there.
-                record = await self._runs.get(run_id)
-                for number, node in await self._stages.stages(run_id, step):
+                steps, record = self._live(run_id), None
+                carried_here = steps is not None
+                if steps is None:
+                    # The Run is read before its stages: once it has ended, all of them are there.
+                    record = await self._runs.get(run_id)
+                    steps = await self._stages.stages(run_id, step)
+                for number, node in [each for each in steps if each[0] > step]:
                     step, idle = number, 0.0
                     if node in VISIBLE_STAGES:
                         yield RunEvent(f"{run_id}/{number:04d}", RunEventType.STATUS, {"stage": node})
-                if record is None or record.internal_state in TERMINAL:
+                if not carried_here and (record is None or record.internal_state in TERMINAL):
                     for event in self._tell(record) if record is not None else ():
                         if place.precedes(event.id.rpartition("/")[2]):
                             yield event

@@ -11,14 +11,14 @@ import asyncio
 import contextlib
 import logging
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from langgraph.runtime import RunControl
 
 from graph.context import DiagnosisContext
-from graph.contract import RunState, TraceEventType
+from graph.contract import Intent, RunState, TraceEventType
 from graph.state import DiagnosisInput
 from nodes.events import event
 from nodes.harness import session_lock
@@ -28,8 +28,9 @@ from nodes.run_end import end_without_result
 from nodes.start_run import checked_question
 from service.app import App
 from service.contract import StepView
-from service.execution import GRACE_SECONDS, Execution
-from service.run_events import RunChanges
+from service.execution import GRACE_SECONDS, Execution, OnStep
+from service.recovery import Takeover, keep_recovering
+from service.run_events import RunChanges, Step
 from service.store.status import TERMINAL
 
 logger = logging.getLogger("superbiz.runs")
@@ -64,32 +65,42 @@ class ServiceStopping(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What somebody asks. `owner` is the caller's name; `at` and `language` override the configured context."""
+    """What somebody asks. `owner` is the caller's name; `at`, `language` and `intent` override the configured context."""
 
     text: str
     session_id: str
     owner: str | None = None
     at: str | None = None
     language: str | None = None
+    intent: Intent | None = None
 
 
 @dataclass(slots=True)
 class _Live:
     control: RunControl
     task: asyncio.Task[None] | None = None
+    steps: list[Step] | None = None
+    """Finished steps of a Run begun here; None for one taken up, whose first steps only the store knows."""
 
 
 class RunManager:
     """Carries at most `max_runs` Runs; open it with `async with`, closing hands over what has not ended."""
 
     def __init__(
-        self, app: App, *, max_runs: int, stop_seconds: float = 10.0, changes: RunChanges | None = None
+        self,
+        app: App,
+        *,
+        max_runs: int,
+        stop_seconds: float = 10.0,
+        changes: RunChanges | None = None,
+        on_step: OnStep | None = None,
     ) -> None:
         self._app = app
         self._max_runs = max_runs
         self._stop_seconds = stop_seconds
         self._live: dict[str, _Live] = {}
         self._watcher: asyncio.Task[None] | None = None
+        self._shown = on_step
         self.changes = changes or RunChanges()
         self.stopping = asyncio.Event()
 
@@ -105,6 +116,11 @@ class RunManager:
         """Ids of the Runs that this process carries."""
         return frozenset(self._live)
 
+    @property
+    def room(self) -> int:
+        """How many more Runs this process may carry."""
+        return 0 if self.stopping.is_set() else self._max_runs - len(self._live)
+
     async def start(self, question: Question) -> RunRecord:
         """Begin a Run and return it as stored.
 
@@ -112,7 +128,7 @@ class RunManager:
         then nothing is stored.
         """
         query = checked_question(question.text)
-        context = self._app.settings.context(at=question.at, language=question.language)
+        context = self._app.settings.context(at=question.at, language=question.language, intent=question.intent)
         self._app.resources.models.client(context.model)
         # Whoever asks may leave at any moment; a Run that is stored must have its task.
         return await asyncio.shield(asyncio.ensure_future(self._start(query, question, context)))
@@ -135,6 +151,7 @@ class RunManager:
             context=context.model_dump(mode="json"),
         )
         with self._slot(run_id) as live:
+            live.steps = []
             try:
                 await resources.runs.create(record)
             except SessionBusy:
@@ -143,16 +160,23 @@ class RunManager:
             self._carry(record, context, live, {"query": query, "session_id": question.session_id})
         return record
 
-    async def resume(
-        self, record: RunRecord, execution_id: str, context: DiagnosisContext, *, from_start: bool
-    ) -> None:
-        """Carry on a Run whose lease `execution_id` holds, from its last checkpoint or, without any, from its question.
+    async def take_up(self, takeover: Takeover) -> None:
+        """Carry on a Run that nobody carries, from its last checkpoint or, without any, from its question.
 
-        Raises ServiceStopping, TooManyRuns.
+        Raises ServiceStopping, TooManyRuns, and ValueError for a Run that this process carries already.
         """
+        record = takeover.record
+        if record.run_id in self._live:
+            raise ValueError("the run is carried here")
         asked: DiagnosisInput = {"query": record.query, "session_id": record.session_id}
         with self._slot(record.run_id) as live:
-            self._carry(record, context, live, asked if from_start else None, execution_id)
+            start = asked if takeover.from_start else None
+            self._carry(record, takeover.context, live, start, takeover.execution_id)
+
+    def steps(self, run_id: str) -> Sequence[Step] | None:
+        """Return the finished steps of a Run that was begun here and has not ended, else None."""
+        live = self._live.get(run_id)
+        return live.steps if live is not None else None
 
     @contextlib.contextmanager
     def _slot(self, run_id: str) -> Any:
@@ -196,7 +220,12 @@ class RunManager:
             self.changes.moved(run_id)
 
     def _on_step(self, view: StepView) -> None:
+        live = self._live.get(view.run_id)
+        if live is not None and live.steps is not None:
+            live.steps.append((view.step_no, view.node))
         self.changes.moved(view.run_id)
+        if self._shown is not None:
+            self._shown(view)
 
     async def cancel(self, run_id: str) -> RunRecord | None:
         """Forbid what comes next, then interrupt what can be interrupted; return the Run as it stands (R119, R120).
@@ -204,10 +233,18 @@ class RunManager:
         Works for a Run of another process too: its next step and its own look at the store see the mark. None when
         there is no such Run.
         """
+        # Whoever asked may leave at any moment; what was begun here is ended.
+        return await asyncio.shield(asyncio.ensure_future(self._cancel(run_id)))
+
+    async def _cancel(self, run_id: str) -> RunRecord | None:
         runs, now = self._app.runs, self._app.resources.clock.now()
         if await runs.transition(run_id, ACTIVE, RunState.CANCEL_REQUESTED):
             requested = event(TraceEventType.RUN_CANCEL_REQUESTED)
-            await self._app.journal.write(JournalBatch(run_id, "cancel", now, [requested]))
+            try:
+                await self._app.journal.write(JournalBatch(run_id, "cancel", now, [requested]))
+            except Exception:
+                self._interrupt(run_id)
+                raise
         record = await runs.get(run_id)
         if record is None or record.internal_state is not RunState.CANCEL_REQUESTED:
             return record
@@ -278,4 +315,10 @@ async def open_manager(app: App) -> AsyncIterator[RunManager]:
     """Open a manager with the configured bounds."""
     settings = app.settings
     async with RunManager(app, max_runs=settings.max_runs, stop_seconds=settings.stop_seconds) as manager:
-        yield manager
+        recovering = asyncio.create_task(
+            keep_recovering(app, lambda: manager.room, manager.take_up, lambda: manager.active)
+        )
+        try:
+            yield manager
+        finally:
+            recovering.cancel()

@@ -16,6 +16,7 @@ from service.store.engine import DatabaseUrlError, database_url, sqlite_url
 from service.trace_privacy import FIELDS
 from tools.canonical.redis_url import parse_redis_url
 from tools.catalog import Catalog
+from tools.rag.folder import MAX_FILE_BYTES
 
 PREFIX = "SUPERBIZ_"
 OFFLINE = "offline"
@@ -93,6 +94,12 @@ class Settings(BaseSettings):
     run_timeout_seconds: float = Field(
         default=300.0, gt=0, le=86_400, description="Time after which a run is timed out (R67)."
     )
+    lease_seconds: float = Field(
+        default=60.0,
+        ge=1,
+        le=3_600,
+        description="Time after which another process takes up a run whose own has died (R3).",
+    )
     model_timeout_seconds: float = Field(
         default=120.0, gt=0, le=3_600, description="Time of one attempt of a model call."
     )
@@ -115,6 +122,15 @@ class Settings(BaseSettings):
     max_runs: int = Field(default=64, ge=1, le=10_000, description="Runs at once in one process of the service.")
     max_request_bytes: int = Field(
         default=65_536, ge=1024, le=16_777_216, description="Body of one request to the service, uploads aside."
+    )
+    max_upload_bytes: int = Field(
+        default=1_048_576, ge=1024, le=MAX_FILE_BYTES, description="One uploaded document (R134)."
+    )
+    alert_quiet_minutes: float = Field(
+        default=60.0,
+        ge=0,
+        le=10_080,
+        description="How long an alert that still fires is answered with the run that diagnosed it.",
     )
     heartbeat_seconds: float = Field(
         default=15.0, gt=0, le=3600, description="Silence after which an event stream gets a comment (R132)."

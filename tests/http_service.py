@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+import os
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import httpx
 
+from nodes.ports import RunRecord
 from service.http.app import create_app, opened_service
 from service.http.auth import Tokens, parse_tokens
 from service.http.server import Server, address_of, bind, server_config
@@ -110,3 +114,37 @@ async def ask_stream(client: httpx.AsyncClient, question: str = QUESTION, **more
     body = {"Question": question, **more.pop("body", {})}
     async with watching(client, "POST", "/api/chat_stream", json=body, **more) as stream:
         return [event async for event in stream.events()]
+
+
+async def until(condition: Callable[[], bool], seconds: float = 30) -> None:
+    """Wait for a condition."""
+    async with asyncio.timeout(seconds):
+        while not condition():  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
+
+
+async def ended(served: Served, run_id: str, seconds: float = 60) -> RunRecord:
+    """Wait for a Run's end, by the run store."""
+    record = await asyncio.wait_for(served.service.manager.wait(run_id), seconds)
+    assert record is not None
+    return record
+
+
+@contextmanager
+def process(folder: Path, **env: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """Run `superbiz serve` on a free port; give the process and its URL. What is left of it is killed."""
+    environment = {
+        **{name: value for name, value in os.environ.items() if not name.startswith("SUPERBIZ_")},
+        "SUPERBIZ_HOME": str(folder / "home"),
+        "SUPERBIZ_CATALOG": str(SHOP),
+        **env,
+    }
+    command = [sys.executable, "-m", "service", "serve", "--port", "0"]
+    with subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True) as running:
+        try:
+            assert running.stdout is not None
+            line = running.stdout.readline()
+            assert line.startswith("listening on http://127.0.0.1:"), line
+            yield running, line.split()[-1]
+        finally:
+            running.kill()

@@ -11,7 +11,7 @@ import contextlib
 import signal
 import sys
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -22,8 +22,10 @@ from service.cli.console import STOPS, CliError, ExitCode, complain, plain, prin
 from service.cli.options import CatalogOption, LanguageOption, settings_from
 
 if TYPE_CHECKING:
+    from nodes.ports import RunRecord
     from service.app import App
     from service.contract import DiagnosisReport, StepView
+    from service.runner import RunManager
     from service.settings import Settings
 
 PROMPT = "superbiz> "
@@ -45,8 +47,8 @@ def chat(
 ) -> int:
     """Ask and answer in a session, at a terminal or through pipes: one question a line."""
     settings = settings_from(catalog=catalog, language=language, model=model)
-    if session is not None and (not session.strip() or len(session) > MAX_SESSION_CHARS):
-        raise CliError(f"--session: must be 1 to {MAX_SESSION_CHARS} characters")
+    if session is not None and not (session.strip() and len(session) <= MAX_SESSION_CHARS and session.isprintable()):
+        raise CliError(f"--session: must be 1 to {MAX_SESSION_CHARS} printable characters")
     settings.context(at=at)
     with asyncio.Runner() as runner:
         return Conversation(settings, runner, session, at, verbose=verbose, as_json=json).hold()
@@ -74,23 +76,30 @@ class Conversation:
         self._interactive = sys.stdin.isatty()
         self._word = CHAT_TEXTS[settings.language]
         self._stack = AsyncExitStack()
+        self._stages = Stages(settings.language, verbose=verbose, silent=as_json)
         self._leaving = False
         self._failed = False
 
     def hold(self) -> int:
         """Answer until the input ends; return the exit status."""
-        from service.app import open_app
-
-        app = self._runner.run(self._stack.enter_async_context(open_app(self._settings)))
+        app, manager = self._runner.run(self._open())
         try:
             self._greet()
             for question in self._questions():
-                self._turn(app, question)
+                self._turn(app, manager, question)
                 if self._leaving:
                     return ExitCode.CANCELLED
         finally:
             self._runner.run(self._stack.aclose())
         return ExitCode.FAILED if self._failed and not self._interactive else ExitCode.OK
+
+    async def _open(self) -> tuple[App, RunManager]:
+        from service.app import open_app
+        from service.runner import RunManager
+
+        app = await self._stack.enter_async_context(open_app(self._settings))
+        manager = RunManager(app, max_runs=self._settings.max_runs, on_step=self._stages.show)
+        return app, await self._stack.enter_async_context(manager)
 
     def _greet(self) -> None:
         if self._interactive and not self._as_json:
@@ -115,17 +124,20 @@ class Conversation:
             elif text:
                 yield text
 
-    def _turn(self, app: App, question: str) -> None:
+    def _turn(self, app: App, manager: RunManager, question: str) -> None:
         from nodes.start_run import InvalidQuestion
+        from service.diagnosis import report_of
+        from service.runner import SessionHasRun
 
         try:
-            report = self._runner.run(self._interruptible(app, question))
-        except InvalidQuestion as error:
+            ended = self._runner.run(self._interruptible(manager, question))
+        except (InvalidQuestion, SessionHasRun) as error:
             self._failed = True
             complain(str(error))
             if self._as_json:
                 print_json_line({**self._asked(question), "error": {"message": str(error)}})
             return
+        report = report_of(ended)
         self._failed |= not report.published
         if self._as_json:
             hidden = set() if self._verbose else {"operator"}
@@ -136,37 +148,30 @@ class Conversation:
     def _asked(self, question: str) -> dict[str, Any]:
         return {"session_id": self._session, "question": question}
 
-    async def _interruptible(self, app: App, question: str) -> DiagnosisReport:
+    async def _interruptible(self, manager: RunManager, question: str) -> RunRecord:
         """Answer one question; the first Ctrl-C cancels its run, further ones change nothing (R119)."""
-        stages = Stages(self._settings.language, verbose=self._verbose, silent=self._as_json)
-        task = asyncio.create_task(self._answer(app, question, stages))
-        loop, cancelled = asyncio.get_running_loop(), False
+        from service.runner import Question
 
-        def cancel(leaving: bool) -> None:
-            nonlocal cancelled
+        cancel = asyncio.Event()
+
+        def interrupted(leaving: bool) -> None:
             self._leaving |= leaving
-            if not cancelled:
-                cancelled = True
+            if not cancel.is_set():
                 complain(self._word["cancelling"])
-                task.cancel()
+                cancel.set()
 
-        watched = [each for each in (signal.SIGINT, *STOPS) if signal.getsignal(each) is not signal.SIG_IGN]
-        for each in watched:
-            loop.add_signal_handler(each, cancel, each is not signal.SIGINT or not self._interactive)
-        try:
-            return await task
-        except asyncio.CancelledError:
-            if not cancelled:
-                raise
-            return await _cancelled_report(app, stages.run_id)
-        finally:
-            for each in watched:
-                loop.remove_signal_handler(each)
+        async def cancelled(run_id: str) -> None:
+            await cancel.wait()
+            await manager.cancel(run_id)
 
-    async def _answer(self, app: App, question: str, stages: Stages) -> DiagnosisReport:
-        from service.diagnosis import diagnose
-
-        return await diagnose(app, question, at=self._at, session_id=self._session, on_step=stages.show)
+        with _caught(lambda signum: interrupted(signum is not signal.SIGINT or not self._interactive)):
+            self._stages.begin()
+            started = await manager.start(Question(question, self._session, at=self._at))
+            watcher = asyncio.create_task(cancelled(started.run_id))
+            try:
+                return await manager.wait(started.run_id) or started
+            finally:
+                watcher.cancel()
 
     def _show(self, app: App, report: DiagnosisReport) -> None:
         from service.cli.report import answer_lines, operator_text
@@ -188,35 +193,42 @@ class Stages:
     """Shows a run's stages as its nodes finish; every step in words where operators look on (R55)."""
 
     def __init__(self, language: str, *, verbose: bool, silent: bool) -> None:
-        self.run_id: str | None = None
         self._words = STAGES[language]
         self._verbose = verbose
         self._silent = silent
         self._last = ""
 
+    def begin(self) -> None:
+        """A new run begins."""
+        self._last = ""
+
     def show(self, view: StepView) -> None:
         """Show one step."""
-        self.run_id = view.run_id
         if self._silent:
             return
         if self._verbose:
             say(f"{view.step_no:3d} {view.node:<20} {plain(view.step)}", style="dim")
             return
         word = self._words.get(view.node, "")
+        if view.node == "start_run" and view.step_no > 1:
+            return  # a diagnosis joins the run of its chat
         if word and word != self._last:
             self._last = word
             say(f"  · {word}", style="dim")
 
 
-async def _cancelled_report(app: App, run_id: str | None) -> DiagnosisReport:
-    """Say how a cancelled run ended, by the run store: it may have been faster (R98)."""
-    from service.contract import DiagnosisReport
-    from service.diagnosis import report_of
-
-    record = await app.runs.get(run_id) if run_id is not None else None
-    if record is not None:
-        return report_of(record)
-    return DiagnosisReport(run_id=None, status="CANCELLED", release_outcome="NONE")
+@contextlib.contextmanager
+def _caught(handle: Callable[[signal.Signals], None]) -> Iterator[None]:
+    """Let the event loop handle what would end the process, but what was ignored from outside."""
+    loop = asyncio.get_running_loop()
+    watched = [each for each in (signal.SIGINT, *STOPS) if signal.getsignal(each) is not signal.SIG_IGN]
+    for each in watched:
+        loop.add_signal_handler(each, handle, each)
+    try:
+        yield
+    finally:
+        for each in watched:
+            loop.remove_signal_handler(each)
 
 
 def _lines(interactive: bool, prompt: str) -> Iterator[str]:

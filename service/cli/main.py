@@ -11,6 +11,7 @@ import typer
 from typer.exceptions import Abort, Exit, TyperException
 
 from service.cli import (
+    backtest_command,
     calibrate_command,
     chat_command,
     diagnose_command,
@@ -46,6 +47,7 @@ app.command("calibrate")(calibrate_command.calibrate)
 app.command("tool")(tool_command.tool)
 app.command("doctor")(doctor_command.doctor)
 app.command("evaluate")(evaluate_command.evaluate)
+app.command("backtest")(backtest_command.backtest)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -109,7 +111,7 @@ def explain(error: Exception) -> tuple[str, ExitCode]:
 def _made_for_people() -> tuple[type[Exception], ...]:
     """Errors whose text is one bounded line about what was configured or asked."""
     from nodes.start_run import InvalidQuestion
-    from service.app import StorageError
+    from service.contract import StorageError
     from service.evaluate import EvaluationError
     from service.models.recorded import RecordedAnswersError
     from service.replay.text import BundleError

@@ -6,6 +6,7 @@ import asyncio
 import os
 import sys
 from contextlib import AbstractAsyncContextManager
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -35,8 +36,36 @@ def import_(bundle: Annotated[Path, typer.Argument(help="A file that `superbiz e
     return run_async(lambda: _import(bundle))
 
 
-def replay(run: RunOrFile, json: JsonOption = False) -> int:
-    """Run a recorded run again through the real graph; exit status 0 when every byte is the same."""
+def replay(
+    run: RunOrFile,
+    no_gain_threshold: Annotated[
+        int | None, typer.Option("--no-gain-threshold", help="Say where it would have stopped then (1-50).")
+    ] = None,
+    protocol_threshold: Annotated[
+        int | None, typer.Option("--protocol-threshold", help="Say where it would have stopped then (2-50).")
+    ] = None,
+    model: Annotated[
+        str | None, typer.Option("--model", help="Put the question to this model, over the recorded results.")
+    ] = None,
+    json: JsonOption = False,
+) -> int:
+    """Run a recorded run again through the real graph; exit status 0 when every byte is the same.
+
+    With a threshold: where it would have stopped, what that saves and what it loses. With --model: what a live model makes
+    of the recorded results, and which of its calls have no record.
+    """
+    for name, value, least in (
+        ("--no-gain-threshold", no_gain_threshold, 1),
+        ("--protocol-threshold", protocol_threshold, 2),
+    ):
+        if value is not None and not least <= value <= 50:
+            raise CliError(f"{name}: must be {least} to 50")
+    if no_gain_threshold is not None or protocol_threshold is not None:
+        if model is not None:
+            raise CliError("--model: goes without thresholds")
+        return run_async(lambda: _what_if(run, no_gain_threshold, protocol_threshold, as_json=json))
+    if model is not None:
+        return run_async(lambda: _replay_with(run, model, as_json=json))
     return run_async(lambda: _replay(run, as_json=json))
 
 
@@ -83,6 +112,55 @@ async def _replay(name: str, *, as_json: bool) -> int:
     else:
         _show(bundle, found, result.left_at)
     return ExitCode.OK if found.identical else ExitCode.FAILED
+
+
+async def _what_if(name: str, no_gain: int | None, protocol: int | None, *, as_json: bool) -> int:
+    from service.replay.what_if import Thresholds, what_if
+
+    found = what_if(await _bundle(name), Thresholds(no_gain, protocol))
+    if as_json:
+        print_json(asdict(found))
+        return ExitCode.OK
+    if found.turn is not None:
+        say(f"stops at turn {found.turn}: {found.stop_reason}", style="bold")
+    else:
+        say("would go on beyond the record" if found.beyond_record else "does not stop within the record", style="bold")
+    say(
+        f"saves {found.tool_calls_saved} of {found.tool_calls} tool calls, {found.tokens_saved} tokens, "
+        f"{found.seconds_saved:.1f} s"
+    )
+    say(f"misses results that taught something: {', '.join(found.gained_missed) or 'none'}")
+    say(f"misses results that are cited: {', '.join(found.cited_missed) or 'none'}")
+    if found.published:
+        say(f"the published conclusion would be {'lost' if found.conclusion_lost else 'kept'}")
+    return ExitCode.OK
+
+
+async def _replay_with(name: str, model: str, *, as_json: bool) -> int:
+    from service.models.choice import ConfiguredModels
+    from service.offline.client import OfflineClient
+    from service.replay.engine import replay_with
+
+    models = ConfiguredModels(settings_from(model=model), os.environ, OfflineClient())
+    try:
+        models.client(None)
+    except ValueError as error:
+        raise CliError(f"--model: {error}") from None
+    bundle = await _bundle(name)
+    found = await replay_with(bundle, models)
+    unrecorded = [{"tool_name": each.tool_name, "scope": dict(each.normalized)} for each in found.unrecorded]
+    outcome = dict(found.outcome or {})
+    if as_json:
+        calls = {"recorded_calls": found.recorded_calls, "unrecorded_calls": unrecorded}
+        print_json({"run_id": bundle.run_id, "model": model, **calls, "outcome": outcome})
+        return ExitCode.OK
+    say(f"{outcome.get('release_outcome', 'NONE')}: {outcome.get('reason', 'the run did not end')}", style="bold")
+    published = outcome.get("published_result") or outcome.get("fallback") or {}
+    say(str(published.get("conclusion") or published.get("summary") or ""))
+    say(f"{found.recorded_calls} calls answered from the record, {len(unrecorded)} have no record and failed")
+    for each in found.unrecorded:
+        say(f"  {each.tool_name}: {each.summary}")
+    return ExitCode.OK
 
 
 def read_file(path: Path) -> Bundle:

@@ -6,15 +6,18 @@ import os
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from importlib.metadata import version
+from typing import Any
 
 from fastapi import APIRouter, FastAPI
 from sqlalchemy.exc import SQLAlchemyError
 from starlette.requests import Request
 from starlette.responses import JSONResponse
+from starlette.types import Receive, Scope, Send
 
 from service.app import open_app
-from service.http import chat_routes, run_routes
+from service.http import alert_routes, chat_routes, run_routes, upload_routes
 from service.http.auth import Tokens
+from service.http.body_limit import BodyLimit
 from service.http.errors import ApiError, ApiErrorCode, add_error_handlers, error_response
 from service.http.gate import Gate
 from service.http.schemas import HealthView
@@ -27,6 +30,19 @@ DESCRIPTION = (
     "Ask what is wrong; every statement of an answer is backed by evidence of its run. Runs go on when their client "
     "leaves; their events can be read again from any place. Errors are always `{code, message}`."
 )
+
+
+class GatedApp(FastAPI):
+    """An application behind a gate that stands outside all of its middleware."""
+
+    def __init__(self, tokens: Tokens, **options: Any) -> None:
+        super().__init__(**options)
+        self._gate = Gate(super().__call__, tokens)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Let the gate decide first."""
+        await self._gate(scope, receive, send)
+
 
 health = APIRouter(tags=["health"])
 
@@ -73,20 +89,26 @@ def create_app(
             app.state.service = opened
             yield
 
-    app = FastAPI(
+    app = GatedApp(
+        tokens or Tokens(),
         title="SuperBizAgent",
         description=DESCRIPTION,
         version=version("superbizagent"),
         lifespan=lifespan if service is None else None,
-        max_body_size=settings.max_request_bytes,
         redirect_slashes=False,
     )
     app.state.service = service
-    app.add_middleware(Gate, tokens=tokens or Tokens())
-    add_error_handlers(app, max_request_bytes=settings.max_request_bytes)
+    larger = {
+        "/api/upload": settings.max_upload_bytes + upload_routes.FORM_BYTES,
+        "/api/alerts": alert_routes.MAX_WEBHOOK_BYTES,
+    }
+    app.add_middleware(BodyLimit, default=settings.max_request_bytes, by_path=larger)
+    add_error_handlers(app)
     app.add_exception_handler(SQLAlchemyError, _store_unavailable)
     app.include_router(chat_routes.router)
     app.include_router(run_routes.router)
+    app.include_router(upload_routes.router)
+    app.include_router(alert_routes.router)
     app.include_router(health)
     return app
 

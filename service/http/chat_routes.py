@@ -21,6 +21,8 @@ from service.http.schemas import (
     ClearRequest,
     SessionData,
     SessionReply,
+    TurnView,
+    moment,
 )
 from service.http.service import Caller, JsonRoute, Service, ServiceHere, refusals
 from service.http.streaming import EVENT_STREAM, Compat, event_stream
@@ -32,6 +34,8 @@ from service.store.status import public_status
 router = APIRouter(prefix="/api", route_class=JsonRoute, tags=["chat"])
 
 RETRY_SECONDS = 5
+MAX_TURNS = 50
+"""Turns of a session that are shown, the latest."""
 CANCEL_ON_DISCONNECT = Query(description="Cancel the run when this client leaves before its end.")
 LAST_EVENT_ID = Header(
     description="Id of the last event that was received: the stream goes on after it.", max_length=200
@@ -94,18 +98,34 @@ async def clear(body: ClearRequest, service: ServiceHere, caller: Caller) -> Cle
 
 @router.get("/chat/session/{session_id}", summary="Look at a session", responses=refusals(404, 422))
 async def session(session_id: CleanSession, service: ServiceHere, caller: Caller) -> SessionReply:
-    """Say how many questions a session holds."""
+    """Say how many questions a session holds, and show the latest with their answers."""
     count, first = await service.app.serving.session_span(session_id, caller)
     if first is None:
         raise ApiError(404, ApiErrorCode.NOT_FOUND, "no such session")
-    active = await service.app.runs.active(session_id, caller)
+    runs = service.app.runs
+    active, latest = await runs.active(session_id, caller), await runs.runs(MAX_TURNS, session_id, caller)
     return SessionReply(
         data=SessionData(
             sessionId=session_id,
             messagePairCount=count,
             createTime=int(first * 1000),
             active_run_id=active.run_id if active else None,
+            turns=[_turn(service, each) for each in reversed(latest) if each.owner == caller],
         )
+    )
+
+
+def _turn(service: Service, record: RunRecord) -> TurnView:
+    published = bool(record.published_result or record.fallback)
+    return TurnView(
+        run_id=record.run_id,
+        question=record.query,
+        answer=service.text_of(record) if published else None,
+        status=public_status(record.internal_state, record.release_outcome),
+        intent=record.intent,
+        release_outcome=record.release_outcome,
+        created_at=moment(record.created_at),
+        ended_at=moment(record.ended_at) if record.ended_at is not None else None,
     )
 
 

@@ -71,11 +71,11 @@ def error_response(
 _FRAMEWORK = {
     404: (ApiErrorCode.NOT_FOUND, "no such path"),
     405: (ApiErrorCode.METHOD_NOT_ALLOWED, "the method is not allowed here"),
-    413: (ApiErrorCode.REQUEST_TOO_LARGE, "the body is too large"),
+    413: (ApiErrorCode.REQUEST_TOO_LARGE, ""),
 }
 
 
-def add_error_handlers(app: FastAPI, *, max_request_bytes: int) -> None:
+def add_error_handlers(app: FastAPI) -> None:
     """Make every error of application and framework an ErrorBody."""
 
     @app.exception_handler(ApiError)
@@ -85,9 +85,11 @@ def add_error_handlers(app: FastAPI, *, max_request_bytes: int) -> None:
     @app.exception_handler(HTTPException)
     async def _frameworks(_: Request, error: HTTPException) -> JSONResponse:
         code, message = _FRAMEWORK.get(error.status_code, (ApiErrorCode.INVALID_REQUEST, "the request is refused"))
-        if code is ApiErrorCode.REQUEST_TOO_LARGE:
-            message = f"body: at most {max_request_bytes} bytes are allowed"
-        return error_response(error.status_code, code, message, error.headers)
+        return error_response(error.status_code, code, message or str(error.detail), error.headers)
+
+    @app.exception_handler(Exception)
+    async def _unexpected(_: Request, __: Exception) -> JSONResponse:
+        return error_response(500, ApiErrorCode.SERVICE_ERROR, "the service failed; see its log")
 
     @app.exception_handler(RequestValidationError)
     async def _invalid(_: Request, error: RequestValidationError) -> JSONResponse:

@@ -72,11 +72,10 @@ class Gate:
         try:
             await self._app(scope, receive, sending)
         except Exception as error:
-            # Only the type: the text may hold a question or a secret. Once an answer has begun it can only break off.
+            # Only the type: the text may hold a question or a secret. An answer that has begun breaks off here.
             logger.error("a request failed unexpectedly: %s", type(error).__name__)
-            if started:
-                raise ConnectionAbortedError from None
-            await _refuse(scope, receive, send, 500, ApiErrorCode.SERVICE_ERROR, "the service failed; see its log")
+            if not started:
+                await _refuse(scope, receive, send, 500, ApiErrorCode.SERVICE_ERROR, "the service failed; see its log")
 
 
 def foreign(headers: Headers) -> str | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Query, Response
@@ -19,6 +18,7 @@ from service.http.schemas import (
     RunView,
     TraceEventView,
     TraceView,
+    moment,
 )
 from service.http.service import Caller, JsonRoute, ServiceHere, refusals
 from service.http.streaming import EVENT_STREAM, Compat, event_stream
@@ -46,7 +46,7 @@ async def trace(run_id: RunId, service: ServiceHere, caller: Caller) -> TraceVie
         stop_reason=record.stop_reason,
         usage=dict(record.usage),
         events=[
-            TraceEventView(seq=row.seq, at=_moment(row.at), type=row.type, fields=dict(row.fields)) for row in events
+            TraceEventView(seq=row.seq, at=moment(row.at), type=row.type, fields=dict(row.fields)) for row in events
         ],
         steps=[
             AgentStepView(
@@ -117,10 +117,6 @@ def _view(record: RunRecord) -> RunView:
         published_result=dict(record.published_result) if record.published_result else None,
         fallback=dict(record.fallback) if record.fallback else None,
         error_code=record.error_code,
-        created_at=_moment(record.created_at),
-        ended_at=_moment(record.ended_at) if record.ended_at is not None else None,
+        created_at=moment(record.created_at),
+        ended_at=moment(record.ended_at) if record.ended_at is not None else None,
     )
-
-
-def _moment(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

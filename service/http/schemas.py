@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field
@@ -89,13 +90,27 @@ class ClearReply(_Out):
     data: str
 
 
+class TurnView(_Out):
+    """One question of a session and its answer as text, null until something was published. Times are RFC 3339."""
+
+    run_id: str
+    question: str
+    answer: str | None
+    status: PublicStatus
+    intent: Intent
+    release_outcome: ReleaseOutcome
+    created_at: str
+    ended_at: str | None
+
+
 class SessionData(_Out):
-    """A session: how many questions it holds, and when it began (milliseconds since the epoch)."""
+    """A session: how many questions it holds, when it began (milliseconds since the epoch), and its latest turns in order."""
 
     sessionId: str  # noqa: N815
     messagePairCount: int  # noqa: N815
     createTime: int  # noqa: N815
     active_run_id: str | None
+    turns: list[TurnView]
 
 
 class SessionReply(_Out):
@@ -163,3 +178,8 @@ class HealthView(_Out):
     """The process answers."""
 
     status: Literal["ok"] = "ok"
+
+
+def moment(seconds: float) -> str:
+    """Write a time as RFC 3339 in UTC."""
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

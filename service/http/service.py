@@ -58,7 +58,7 @@ def make_service(app: App, manager: RunManager) -> Service:
         text = service.text_of(record)
         return end_events(record, text, text)
 
-    service = Service(app, manager, RunEvents(app.runs, app.serving, manager.changes, tell))
+    service = Service(app, manager, RunEvents(app.runs, app.serving, manager.changes, tell, live=manager.steps))
     return service
 
 
@@ -103,8 +103,13 @@ async def _read_body(request: Request) -> None:
         async with asyncio.timeout(BODY_SECONDS):
             await request.body()
     except TimeoutError:
-        message = f"body: must arrive within {BODY_SECONDS:g} seconds"
-        raise ApiError(408, ApiErrorCode.REQUEST_TIMEOUT, message, {"Connection": "close"}) from None
+        raise body_late() from None
+
+
+def body_late() -> ApiError:
+    """Return the refusal of a body that did not arrive in time."""
+    message = f"body: must arrive within {BODY_SECONDS:g} seconds"
+    return ApiError(408, ApiErrorCode.REQUEST_TIMEOUT, message, {"Connection": "close"})
 
 
 _MEANING = {

@@ -11,7 +11,7 @@ from fastapi.responses import StreamingResponse
 from fastapi.sse import format_sse_event
 
 from service.http.service import Service
-from service.run_events import EventId, RunEvent
+from service.run_events import EventId, RunEvent, RunEventType
 
 RECONNECT_MS = 1_000
 """What a client that lost its stream is told to wait."""
@@ -73,12 +73,24 @@ def _keep(cancel: asyncio.Future[Any]) -> None:
     cancel.add_done_callback(_cancels.discard)
 
 
+_EVENT_SCHEMA = {
+    "type": "object",
+    "description": "One event of the stream.",
+    "required": ["event", "id", "data"],
+    "properties": {
+        "event": {"type": "string", "enum": [*(each.value for each in RunEventType), "message"]},
+        "id": {"type": "string", "pattern": "^[A-Za-z0-9_.:-]+/(start|[0-9]{4}|content|result|end)$"},
+        "data": {"type": "string", "description": 'JSON `{"type", "data"}`.'},
+        "retry": {"type": "integer"},
+    },
+}
+
 EVENT_STREAM: dict[int | str, dict[str, Any]] = {
     200: {
         "description": (
             "Events `run_started`, `status`, `content`, `result`, and at last `done` or `error`. Each `data` line is "
             'JSON `{"type", "data"}`, each `id` the place to go on from.'
         ),
-        "content": {"text/event-stream": {"schema": {"type": "string"}}},
+        "content": {"text/event-stream": {"schema": _EVENT_SCHEMA}},
     }
 }

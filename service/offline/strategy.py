@@ -6,6 +6,7 @@ transcript for every turn, so it holds no state between turns.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -19,6 +20,7 @@ from service.offline.topics import RELATED, choose_topic, stem
 from service.offline.transcript import Exchange
 from service.offline.trouble import ERROR_QUERY, SLOW_QUERY
 
+_PAIRS = re.compile(r"[\w.\-]+=(?:\"[^\"]*\"|[^\s,]*)(?:, [\w.\-]+=(?:\"[^\"]*\"|[^\s,]*))*")
 MAX_RUNBOOKS = 3
 MAX_TOPICS = 4
 MAX_PROBES = 9
@@ -66,11 +68,17 @@ def strategy(question: Question, tools: BoundTools, journal: Journal) -> Script:
     """Search, follow up to three runbooks until one concludes, else probe."""
     found: Exchange | None = None
     if tools.search and question.text.strip():
-        found = yield Step(Purpose.SEARCH, tools.search, {"query": question.text.strip()[:500], "top_k": 3})
+        found = yield Step(Purpose.SEARCH, tools.search, {"query": in_words(question.text)[:500], "top_k": 3})
     for runbook in (read_runbooks(found) if found else ())[:MAX_RUNBOOKS]:
         if (yield from follow(runbook, tools, journal)):
             return
     yield from probe(question, tools, found, journal)
+
+
+def in_words(text: str) -> str:
+    """Return a question without its lines of `name=value` pairs: to a search by words they are noise."""
+    lines = [line for line in text.strip().splitlines() if not _PAIRS.fullmatch(line.strip())]
+    return "\n".join(lines).strip() or text.strip()
 
 
 def follow(runbook: Runbook, tools: BoundTools, journal: Journal) -> Generator[Step, Exchange, bool]:

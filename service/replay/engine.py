@@ -14,15 +14,17 @@ from langchain_core.messages import messages_from_dict
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.errors import NodeCancelledError
+from langgraph.graph.state import CompiledStateGraph
 
+from graph.chat import build_chat_graph
 from graph.context import DiagnosisContext
 from graph.contract import RunState, TraceEventType
 from graph.diagnosis import build_diagnosis_graph, recursion_limit
-from graph.routes import PATHS
+from graph.routes import PATHS, after_route_intent
 from nodes.archive import interrupted_entry
 from nodes.contract import CollectionEnd, EndCause
 from nodes.outside import GET_RUN, MISSING
-from nodes.ports import ArchiveEntry, JournalBatch, Resources, RunRecord
+from nodes.ports import ArchiveEntry, JournalBatch, ModelFactory, Resources, RunRecord
 from nodes.run_end import end_without_result
 from nodes.usage import usage_of
 from service.execution import INTERNAL_ERROR
@@ -30,6 +32,7 @@ from service.replay.bundle import Bundle
 from service.replay.catalog import tools_of
 from service.replay.export import export_run
 from service.replay.playback import (
+    ByScope,
     OffTheRecord,
     RecordedCanonicalStore,
     RecordedClock,
@@ -42,6 +45,7 @@ from service.replay.playback import (
     parent_of,
     recorded_tools,
 )
+from tools.contract import Scope
 from tools.evidence_tool import EvidenceTool
 
 FIXED_EDGES = {
@@ -71,6 +75,31 @@ async def replay(
     return await _Stage(bundle, tools if tools is not None else tools_of(bundle), context).play()
 
 
+@dataclass(frozen=True, slots=True)
+class WithModel:
+    """How a Run went with another model: what it published, which of its calls were on record, and which were not."""
+
+    outcome: Mapping[str, Any] | None
+    bundle: Bundle | None
+    recorded_calls: int
+    unrecorded: tuple[Scope, ...]
+
+
+async def replay_with(
+    bundle: Bundle, models: ModelFactory, *, tools: Mapping[str, EvidenceTool] | None = None
+) -> WithModel:
+    """Put the Run's question to a live model over the recorded results; a call without a record is a tool ERROR.
+
+    Time stands still beyond the record. Raises BundleError.
+    """
+    tools = tools if tools is not None else tools_of(bundle)
+    run = ByScope(bundle, tools)
+    stage = _Stage(bundle, tools, recorded_context(bundle), models=models, run=run)
+    played = (await stage.play()).bundle
+    outcome = played.by_kind["result"].get("result") if played else None
+    return WithModel(outcome, played, run.recorded, tuple(run.unrecorded))
+
+
 def recorded_context(bundle: Bundle) -> DiagnosisContext:
     """Return the settings the Run had."""
     payload = {name: value for name, value in bundle.settings["context"].items() if name != "model_name"}
@@ -80,14 +109,25 @@ def recorded_context(bundle: Bundle) -> DiagnosisContext:
 class _Stage:
     """One replay: the real graph over what was recorded."""
 
-    def __init__(self, bundle: Bundle, tools: Mapping[str, EvidenceTool], context: DiagnosisContext | None) -> None:
+    def __init__(
+        self,
+        bundle: Bundle,
+        tools: Mapping[str, EvidenceTool],
+        context: DiagnosisContext | None,
+        *,
+        models: ModelFactory | None = None,
+        run: ByScope | None = None,
+    ) -> None:
         self._bundle = bundle
         self._context = context or recorded_context(bundle)
         recording = Recording(bundle, strict=context is None)
         self._runs = RecordedRunStore(recording)
         self._journal = RecordedJournal(recording)
-        self._resources = _resources(recording, self._runs, self._journal, tools)
-        self._graph = build_diagnosis_graph(self._resources, InMemorySaver())
+        resources = _resources(recording, self._runs, self._journal, tools)
+        if models is not None and run is not None:
+            resources = changed(resources, models=models, tools=recorded_tools(tools, bundle, run))
+        self._resources = resources
+        self._graph = _graph(bundle, self._resources)
         self._config: RunnableConfig = {
             "configurable": {"thread_id": "replay"},
             "recursion_limit": recursion_limit(self._context.budget),
@@ -126,7 +166,13 @@ class _Stage:
         if fork is None:
             return {"query": question["query"], "session_id": question["session_id"]}
         await self._restore_parent(fork["node"])
-        state = {**fork["state"], "messages": messages_from_dict(fork["state"]["messages"])}
+        state = dict(fork["state"])
+        if state["messages"] or "tracker" in state:
+            state["messages"] = messages_from_dict(state["messages"])
+        else:
+            del state["messages"]  # a chat has none
+        if fork["node"] == "start_run":
+            return state
         await self._graph.aupdate_state(self._config, state, as_node=_before(fork["node"], state))
         return None
 
@@ -165,9 +211,11 @@ class _Stage:
         if ended is None or any(key.startswith(f"{number}:") for key in self._bundle.path):
             return False
         await self._journal.written_by_others()
-        state = await self._graph.aget_state(self._config)
-        usage = usage_of(state.values) if "model_calls" in ended["fields"] else None
+        state = await self._graph.aget_state(self._config, subgraphs=True)
         end = self._bundle.by_kind["outside"].get("end")
+        # A node that was cancelled at work told its own graph's state; a host knows the outer one's alone.
+        inner = next((each.state for each in state.tasks if end and each.state), state)
+        usage = usage_of(getattr(inner, "values", {})) if "model_calls" in ended["fields"] else None
         archive = [interrupted_entry(left_at, None)] if end is not None else []
         await end_without_result(
             self._runs,
@@ -182,6 +230,18 @@ class _Stage:
         return True
 
 
+def _graph(bundle: Bundle, resources: Resources) -> CompiledStateGraph[Any, Any, Any, Any]:
+    """Build the graph the Run went through: a chat, a diagnosis, or a diagnosis that joined a chat's Run."""
+    fork, saver = bundle.by_kind["fork"].get("state"), InMemorySaver()
+    if fork is None:
+        is_chat = any(key.endswith(":route_intent") for key in bundle.path)
+    elif fork["node"] == "start_run":
+        return build_diagnosis_graph(resources, saver, joins_run=True)
+    else:
+        is_chat = "tracker" not in fork["state"]
+    return build_chat_graph(resources, saver) if is_chat else build_diagnosis_graph(resources, saver)
+
+
 def _stops(row: Mapping[str, Any], key: str) -> bool:
     by_host = row["fields"].get("fault") == INTERNAL_ERROR or row["fields"].get("cause") == EndCause.TIMED_OUT
     return bool(row["node"] == key and row["type"] == TraceEventType.COLLECTION_STOPPED and by_host)
@@ -189,6 +249,8 @@ def _stops(row: Mapping[str, Any], key: str) -> bool:
 
 def _before(node: str, state: Mapping[str, Any]) -> str:
     """Return a node from which this state leads to `node`, so that the fork enters where it entered then."""
+    if "tracker" not in state:
+        return _before_in_chat(node, state)
     for source, targets in FIXED_EDGES.items():
         if node in targets:
             return source
@@ -197,6 +259,13 @@ def _before(node: str, state: Mapping[str, Any]) -> str:
             if route(state) == node:  # type: ignore[arg-type]
                 return source
     return "start_run"
+
+
+def _before_in_chat(node: str, state: Mapping[str, Any]) -> str:
+    if node == "route_intent":
+        return "start_run"
+    chosen: Any = state
+    return "route_intent" if after_route_intent(chosen) == node else "system_chat"
 
 
 def _resources(

@@ -49,7 +49,7 @@ async def export_run(record: RunRecord, journal: ReadsJournal) -> Bundle:
     unknown = next((each for each in entries if payload_model(each.kind, each.key) is None), None)
     if unknown is not None:
         raise BundleError(f"run {run_id}: {unknown.name}: {FORMAT} knows no such entry")
-    session = next((each.payload["session_id"] for each in entries if each.kind == "question"), None)
+    session = next((each.payload["session_id"] for each in entries if each.key == "question"), None)
     entries.append(Entry("run", "run", _run(record, session)))
     entries += _trace(await journal.trace(run_id), steps)
     entries += _agent_steps(await journal.steps(run_id))

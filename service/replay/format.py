@@ -58,6 +58,15 @@ class QuestionPayload(Payload):
 
     query: str = Field(max_length=4000)
     session_id: str | None = Field(max_length=128)
+    previous_turn: str | None = None
+
+
+class PreviousTurnPayload(Payload):
+    """What the session's previous turn had published (R99)."""
+
+    query: str = Field(max_length=4000)
+    published_result: dict[str, Any] | None
+    fallback: dict[str, Any] | None
 
 
 class ContextPayload(DiagnosisContext):
@@ -137,8 +146,9 @@ class CallPayload(Payload):
 
 
 class AnswerPayload(Payload):
-    """One attempt of a model call: a reply, or a failure."""
+    """One attempt of a model call: a reply, or a failure. `asked` is the digest of what the model was shown."""
 
+    asked: str = Field(default="", pattern=r"^([0-9a-f]{64})?$")
     failure: ModelFailureKind | None
     answered: bool = False
     retry_after: float | None = None
@@ -227,6 +237,7 @@ class ResultPayload(BaseModel):
 PAYLOADS: Final[Mapping[tuple[str, str | None], type[BaseModel]]] = {
     ("run", "run"): RunPayload,
     ("question", "question"): QuestionPayload,
+    ("question", "previous_turn"): PreviousTurnPayload,
     ("settings", "context"): ContextPayload,
     ("settings", "harness"): HarnessPayload,
     ("settings", "catalog"): CatalogPayload,

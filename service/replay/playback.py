@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from langchain_core.messages import AIMessage
 from pydantic import BaseModel
 
-from graph.contract import RunState, TraceEvent, TraceEventType
+from graph.contract import Intent, RunState, TraceEvent, TraceEventType
 from nodes import outside
 from nodes.node_run import CURRENT_NODE
 from nodes.ports import (
@@ -31,7 +31,7 @@ from service.store.memory import InMemoryJournal, InMemoryRunStore
 from service.store.status import TERMINAL
 from tools.canonical.memory import MemoryCanonicalStore
 from tools.canonical.store import CanonicalRecordTooLarge, CanonicalStoreUnavailable
-from tools.contract import CanonicalRecord, EvidenceStatus, InvocationStatus, ToolErrorCode
+from tools.contract import CanonicalRecord, EvidenceStatus, InvocationStatus, Scope, ToolErrorCode
 from tools.evidence_tool import CallContext, EvidenceTool, ToolFailure, ToolOutcome
 
 FOR_EVER_DAYS = 1_000_000.0
@@ -206,6 +206,17 @@ class RecordedRunStore(InMemoryRunStore):
             self._others_moved(run_id, RunState.CANCEL_REQUESTED)
         return await super().transition(run_id, expected, to, end)
 
+    async def set_intent(self, run_id: str, intent: Intent) -> bool:
+        """Record the intent, unless the Run was over by then."""
+        return self._recording.answer(outside.SET_INTENT) != outside.NO and await super().set_intent(run_id, intent)
+
+    async def previous_turn(self, session_id: str, owner: str | None = None) -> RunRecord | None:
+        """Return what the session's previous turn had published then."""
+        before = self._recording.bundle.by_kind["question"].get("previous_turn")
+        if before is None:
+            return None
+        return RunRecord("previous", before["query"], session_id, RunState.SUCCESS, 0.0, **_published(before))
+
     async def find(self, run_id: str) -> RunRecord | None:
         """Return the Run as it stands, outside of the recorded order."""
         return await super().get(run_id)
@@ -218,6 +229,10 @@ class RecordedRunStore(InMemoryRunStore):
         if state in TERMINAL:
             changes |= {name: getattr(end, name) for name in RunEnd.__dataclass_fields__}
         self._runs[run_id] = replace(run, **changes)
+
+
+def _published(before: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: before[name] for name in ("published_result", "fallback")}
 
 
 class RecordedCanonicalStore(MemoryCanonicalStore):
@@ -326,6 +341,28 @@ def recorded_tools(tools: Mapping[str, EvidenceTool], bundle: Bundle, run: Execu
     """Put the record behind each tool."""
     told = bundle.settings.get("tools", {})
     return {name: RecordedTool(tool, told.get(name, {}).get("description"), run) for name, tool in tools.items()}
+
+
+class ByScope:
+    """Runs a call whose normalized scope was asked then from that record; other calls are kept in `unrecorded`."""
+
+    def __init__(self, bundle: Bundle, tools: Mapping[str, EvidenceTool]) -> None:
+        self._tools = tools
+        self._results: dict[str, list[Mapping[str, Any]]] = {}
+        for record in sorted(bundle.by_kind["agent_result"].values(), key=lambda each: float(each["created_at"])):
+            self._results.setdefault(record["scope"]["key"], []).append(record)
+        self.recorded = 0
+        self.unrecorded: list[Scope] = []
+
+    def __call__(self, tool_name: str, request: BaseModel) -> Mapping[str, Any] | None:
+        """Return the record of this scope: the next one where it was asked again after an error."""
+        scope = self._tools[tool_name].scope(request)
+        results = self._results.get(scope.key)
+        if not results:
+            self.unrecorded.append(scope)
+            return None
+        self.recorded += 1
+        return results.pop(0) if len(results) > 1 else results[0]
 
 
 def by_call_id(bundle: Bundle, calling: Callable[[], str]) -> Execution:

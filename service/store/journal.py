@@ -79,6 +79,12 @@ class SqlJournal:
         """Return archived payloads of one kind by key; empty when none or expired."""
         return {entry.key: entry.payload for entry in await self.archive(run_id) if entry.kind == kind}
 
+    async def archived_one(self, run_id: str, kind: str, key: str) -> Mapping[str, Any] | None:
+        """Return one archived payload, whatever its age; None when there is none."""
+        wanted = (ARCHIVE.c.run_id == run_id) & (ARCHIVE.c.kind == kind) & (ARCHIVE.c.key == key)
+        rows = await self._rows(select(ARCHIVE.c.payload).where(wanted))
+        return rows[0].payload if rows else None
+
     async def archive(self, run_id: str) -> tuple[ArchiveEntry, ...]:
         """Return everything archived of a Run, sorted by kind and key; empty when none or expired."""
         newest = select(func.max(ARCHIVE.c.at)).where(ARCHIVE.c.run_id == run_id).scalar_subquery()
@@ -87,16 +93,16 @@ class SqlJournal:
         entries = (ArchiveEntry(row.kind, row.key, row.payload) for row in rows)
         return tuple(sorted(entries, key=lambda entry: (entry.kind, entry.key)))
 
+    def cutoff(self, now: float) -> float:
+        """Return the time after which the last entry of an archive must lie for the archive to live."""
+        return archive_cutoff(now, self._archive_days)
+
     async def purge(self, now: float) -> int:
         """Delete the archives of Runs whose last entry is `archive_days` old; return how many entries went.
 
         Runs, steps and trace stay: they hold no evidence text.
         """
-        expired = (
-            select(ARCHIVE.c.run_id)
-            .group_by(ARCHIVE.c.run_id)
-            .having(func.max(ARCHIVE.c.at) <= archive_cutoff(now, self._archive_days))
-        )
+        expired = select(ARCHIVE.c.run_id).group_by(ARCHIVE.c.run_id).having(func.max(ARCHIVE.c.at) <= self.cutoff(now))
         async with self._engine.begin() as connection:
             result = await connection.execute(delete(ARCHIVE).where(ARCHIVE.c.run_id.in_(expired)))
         return result.rowcount

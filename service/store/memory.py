@@ -118,9 +118,9 @@ class InMemoryRunStore:
         )
 
     async def abandoned(self, now: float, limit: int = 100) -> tuple[RunRecord, ...]:
-        """Return Runs that have not ended although their lease has: what a sweep marks (R94)."""
+        """Return Runs that have not ended although nobody holds their lease: what a sweep looks at (R94)."""
         return self._latest(
-            lambda run: _status(run) is PublicStatus.RUNNING and run.lease_until is not None and run.lease_until <= now,
+            lambda run: _status(run) is PublicStatus.RUNNING and (run.lease_until is None or run.lease_until <= now),
             limit,
         )
 
@@ -196,6 +196,12 @@ class InMemoryJournal:
     async def archived(self, run_id: str, kind: str) -> Mapping[str, Mapping[str, Any]]:
         """Return archived payloads of one kind by key; empty when none or expired."""
         return {entry.key: entry.payload for entry in await self.archive(run_id) if entry.kind == kind}
+
+    async def archived_one(self, run_id: str, kind: str, key: str) -> Mapping[str, Any] | None:
+        """Return one archived payload, whatever its age; None when there is none."""
+        run = self._runs.get(run_id)
+        payload = run.archive.get((kind, key)) if run else None
+        return plain(payload) or {} if payload is not None else None
 
     async def archive(self, run_id: str) -> tuple[ArchiveEntry, ...]:
         """Return everything archived of a Run, sorted by kind and key; empty when none or expired."""

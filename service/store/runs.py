@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import Row, Table, Update, and_, insert, select, true, update
+from sqlalchemy import Row, Table, Update, and_, func, insert, select, true, update
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncEngine
 from sqlmodel import SQLModel
@@ -16,6 +17,8 @@ from service.store.models import DiagnosisRun
 from service.store.status import TERMINAL, leaving, plain, public_status, storable_text
 
 RUNS: Table = SQLModel.metadata.tables[str(DiagnosisRun.__tablename__)]
+RELEASED = frozenset({RunState.SUCCESS, RunState.BUDGET_EXHAUSTED})
+"""Ends that a release alone writes."""
 
 
 class SqlRunStore:
@@ -124,10 +127,43 @@ class SqlRunStore:
         return rows[0] if rows else None
 
     async def abandoned(self, now: float, limit: int = 100) -> tuple[RunRecord, ...]:
-        """Return Runs that have not ended although their lease has: what a sweep marks (R94)."""
+        """Return Runs that have not ended although nobody holds their lease: what a sweep looks at (R94)."""
         return await self._select(
-            (RUNS.c.status == PublicStatus.RUNNING.value) & (RUNS.c.lease_until <= now), limit=limit
+            (RUNS.c.status == PublicStatus.RUNNING.value)
+            & ((RUNS.c.lease_until <= now) | RUNS.c.lease_until.is_(None)),
+            limit=limit,
         )
+
+    async def half_ended(self, now: float, since: float, limit: int = 100) -> tuple[RunRecord, ...]:
+        """Return Runs that were released after `since` by an execution that died before it gave its lease back.
+
+        Their trace may lack its end (R108).
+        """
+        return await self._select(
+            RUNS.c.internal_state.in_(sorted(state.value for state in RELEASED))
+            & RUNS.c.context.is_not(None)
+            & (RUNS.c.lease_until <= now)
+            & (RUNS.c.ended_at > since),
+            limit=limit,
+        )
+
+    async def ended_threads(self, cutoff: float, limit: int) -> tuple[str, ...]:
+        """Return threads of checkpoints whose Runs have all ended at `cutoff` (epoch seconds) or before."""
+        statement = (
+            select(RUNS.c.thread_id)
+            .where(RUNS.c.thread_id.is_not(None))
+            .group_by(RUNS.c.thread_id)
+            .having((func.count(RUNS.c.ended_at) == func.count()) & (func.max(RUNS.c.ended_at) <= cutoff))
+            .limit(limit)
+        )
+        async with self._engine.connect() as connection:
+            return tuple((await connection.execute(statement)).scalars())
+
+    async def forget_threads(self, threads: Sequence[str]) -> None:
+        """Note that the checkpoints of these threads are gone."""
+        if threads:
+            async with self._engine.begin() as connection:
+                await connection.execute(update(RUNS).where(RUNS.c.thread_id.in_(threads)).values(thread_id=None))
 
     async def _select(self, condition: Any, limit: int) -> tuple[RunRecord, ...]:
         statement = select(RUNS).where(condition).order_by(RUNS.c.created_at.desc(), RUNS.c.run_id.desc()).limit(limit)

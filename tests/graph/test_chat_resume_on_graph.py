@@ -198,3 +198,22 @@ async def test_checkpoints_of_a_subgraph_grow_as_those_of_the_flat_graph(tmp_pat
                 total += (await cursor.fetchone())[0]  # type: ignore[index]
             sizes.append(total)
     assert sizes[1] < 1.25 * sizes[0], sizes
+
+
+async def test_r60_what_a_faulty_diagnosis_had_verified_can_be_released_from_outside(saver: AsyncSqliteSaver) -> None:
+    script = {**DIAGNOSIS, "diagnosis_agent": [call("c1", "found a"), RuntimeError("a bug")]}
+    chat = make_chat(by_component(**script), checkpointer=saver)
+    execution = uuid.uuid4()
+    with pytest.raises(RuntimeError):
+        await chat.run(run_id=execution)
+    config = chat.config(run_id=execution)
+    (task,) = (await chat.graph.aget_state(config, subgraphs=True)).tasks
+    inside: Any = task.state
+    ended = {"cause": "FAULT", "dimension": None, "fault": "INTERNAL_ERROR"}
+    await chat.graph.aupdate_state(inside.config, {"ended": ended, "outcome": None}, as_node="execute_tool")
+    await chat.resume(run_id=execution)
+    assert chat.state["release_outcome"] == "FALLBACK"
+    assert "FAULT" in chat.state["fallback"]["limitations"]["notes"]
+    assert chat.state["fallback"]["observed_facts"][0]["tool_call_id"] == "c1"
+    (record,) = await chat.runs.runs()
+    assert (record.run_id, record.internal_state) == (chat.state["run_id"], RunState.SUCCESS)

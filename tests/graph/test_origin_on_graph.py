@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 
 from graph.contract import RunState
-from nodes.ports import ORIGIN, RunOrigin, SessionBusy
-from tests.fakes import draft
+from nodes.ports import ORIGIN, RunEnd, RunOrigin, SessionBusy
+from release.contract import ReleaseOutcome
+from tests.fakes import by_round, call, draft
+from tests.hooks import Crash, crash
 from tests.loop import Loop, make_loop
 
 RUN = str(uuid.UUID(int=7, version=4))
@@ -83,3 +85,41 @@ async def test_r3_a_fork_belongs_to_whom_the_run_belonged() -> None:
     await loop.resume((await loop.at("model_step")).config)
     fork = await loop.record()
     assert (fork.forked_from, fork.owner, fork.thread_id, fork.session_lock) == (RUN, "alice", "t", None)
+
+
+async def resumed(loop: Loop) -> None:
+    config = loop.config()
+    config["configurable"][ORIGIN] = RunOrigin(RUN)
+    loop.state = await loop.graph.ainvoke(None, config)
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+async def test_r8_a_crash_inside_the_release_resumed_by_another_execution_is_no_fork(moment: str) -> None:
+    loop = make_loop(by_round([call("c1", "found a"), draft()]))
+    getattr(loop.journal, moment)["release"] = crash
+    with pytest.raises(Crash):
+        await started(loop, RunOrigin(RUN, "alice", alone_in_session=True))
+    (run,) = await loop.runs.runs()
+    assert run.release_outcome == "FALLBACK"
+    await resumed(loop)
+    assert await loop.runs.runs() == (run,), "no second Run, no second end"
+    assert loop.outcome["fallback"] == run.fallback
+    names = [event["type"] for event in await loop.events()]
+    assert names.count("RUN_ENDED") == names.count("RELEASE_DECIDED") == 1
+
+
+@pytest.mark.parametrize("state", [RunState.FAILED, RunState.TIMED_OUT])
+async def test_r8_r120_a_run_that_somebody_else_has_ended_is_neither_released_nor_forked(state: RunState) -> None:
+    async def end_it(*_: Any) -> None:
+        end = RunEnd(ReleaseOutcome.NONE, ended_at=1.0, error_code="INTERRUPTED")
+        assert await loop.runs.transition(RUN, frozenset({RunState.RUNNING}), state, end)
+
+    loop = make_loop(by_round([call("c1", "found a"), draft()]))
+    loop.journal.after["execute_tool"] = end_it
+    await started(loop, RunOrigin(RUN, "alice", alone_in_session=True))
+    (run,) = await loop.runs.runs()
+    assert (run.internal_state, run.published_result, run.fallback) == (state, None, None)
+    assert (loop.outcome["internal_state"], loop.outcome["error_code"]) == (state, "INTERRUPTED")
+    assert len(loop.model.requests) == 1, "nothing is asked for an ended Run"
+    assert [event["stage"] for event in await loop.events("LATE_RESULT_DROPPED")] == ["release"]
+    assert await loop.events("RUN_ENDED") == [], "whoever ended it tells its end"

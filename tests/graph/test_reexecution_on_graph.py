@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from langchain_core.messages import HumanMessage
 
+from nodes.ports import ModelFailureKind
 from service.store.journal import SqlJournal
 from tests.fakes import SUPPORTED, Answer, by_round, call, calls, draft, envelope
 from tests.hooks import Crash, crash
@@ -72,6 +74,8 @@ async def test_r108_a_node_executed_again_leaves_no_second_trace(node: str, mome
     assert loop.outcome == reference.outcome
     assert loop.state["tracker"] == reference.state["tracker"]
     assert loop.tool.ran == reference.tool.ran == ["found a", "none d"], "a READY record is reused"
+    lost = (node, moment) == ("model_step", "before")
+    assert len(loop.model.requests) == len(reference.model.requests) + lost, "an archived answer is reused (R154)"
     steps = await loop.journal.steps(loop.run_id)
     assert steps == await reference.journal.steps(reference.run_id)
     keys = [batch.key for batch in loop.journal.batches]
@@ -105,6 +109,31 @@ async def test_r8_a_crash_inside_the_release_leaves_one_end_and_one_result() -> 
         names = [event["type"] for event in await loop.events()]
         assert names.count("RUN_ENDED") == names.count("RELEASE_DECIDED") == 1
         assert await loop.journal.archived(loop.run_id, "result")
+
+
+async def test_r154_attempts_that_failed_are_not_made_again_either() -> None:
+    script = by_round([call("c1", "found a"), ModelFailureKind.UNAVAILABLE, ModelFailureKind.RATE_LIMITED])
+    reference = make_loop(script)
+    await reference.run()
+    loop = make_loop(script)
+    loop.journal.after["model_step"] = lambda _: loop.journal.after.update(model_step=crash)
+    await resumed(loop)
+    assert len(loop.model.requests) == len(reference.model.requests) == 3
+    assert loop.outcome == reference.outcome
+    assert await loop.events() == await reference.events()
+
+
+async def test_r154_an_answer_belongs_to_the_messages_it_was_given_to() -> None:
+    loop = scripted()
+    loop.journal.after["model_step"] = crash
+    with pytest.raises(Crash):
+        await loop.run()
+    other = [HumanMessage(content="another question", id=f"question-{(await loop.runs.runs())[0].run_id}")]
+    await loop.graph.aupdate_state(loop.config(), {"messages": other}, as_node="start_run")
+    loop.clock.advance(61)
+    await loop.resume()
+    assert [request.round_ for request in loop.model.requests[:2]] == [1, 1], "what was edited is asked"
+    assert "another question" in str(loop.model.requests[1].messages)
 
 
 async def test_r48_a_projecting_record_left_by_a_crash_is_executed_once_more() -> None:

@@ -27,6 +27,7 @@ from tests.scenes import conclusion, log_call, write_answers, write_scene
 
 SCRIPT = [log_call("c1", "timeout"), conclusion("c1")]
 SLOW = [log_call("c1", "timeout"), {"text": "too late", "seconds": 120}]
+ROUTED = {"INTENT_ROUTER/1": {"text": '{"intent": "DIAGNOSIS"}', "usage": [20, 5]}}
 OPERATORS = re.compile(r"state SUCCESS|stop reason|model calls|tokens|budget|threshold|without gain", re.IGNORECASE)
 SECONDS = 60.0
 
@@ -41,7 +42,7 @@ def variables(tmp_path: Path) -> dict[str, str]:
         "LC_ALL": "C.UTF-8",
         "SUPERBIZ_CATALOG": str(write_scene(tmp_path)),
         "SUPERBIZ_HOME": str(tmp_path / "home"),
-        "SUPERBIZ_MODEL": write_answers(tmp_path / "answers.json", SCRIPT),
+        "SUPERBIZ_MODEL": write_answers(tmp_path / "answers.json", SCRIPT, **ROUTED),
     }
 
 
@@ -172,7 +173,7 @@ def test_a_question_at_a_terminal_is_answered_with_its_stages(terminal: Any, var
 def test_r119_ctrl_c_cancels_the_run_says_so_and_returns_to_the_prompt(
     terminal: Any, variables: dict[str, str], tmp_path: Path
 ) -> None:
-    variables["SUPERBIZ_MODEL"] = write_answers(tmp_path / "answers.json", SLOW)
+    variables["SUPERBIZ_MODEL"] = write_answers(tmp_path / "answers.json", SLOW, **ROUTED)
     chat = terminal("--language", "en")
     chat.expect(PROMPT)
     chat.type("why?\r")
@@ -244,7 +245,7 @@ def test_what_is_wrong_with_the_command_is_told_before_anything_is_opened(throug
 
 
 def test_a_stopped_service_ends_the_run(variables: dict[str, str], tmp_path: Path) -> None:
-    variables["SUPERBIZ_MODEL"] = write_answers(tmp_path / "answers.json", SLOW)
+    variables["SUPERBIZ_MODEL"] = write_answers(tmp_path / "answers.json", SLOW, **ROUTED)
     process = subprocess.Popen(
         [sys.executable, "-m", "service", "chat", "--language", "en"],
         env=variables,

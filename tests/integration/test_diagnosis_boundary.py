@@ -17,8 +17,8 @@ from graph.contract import RunState
 from graph.diagnosis import build_diagnosis_graph
 from nodes.ports import ModelReply, ModelRequest, RunRecord
 from nodes.start_run import InvalidQuestion
-from service.app import App, StorageError, open_app
-from service.contract import StepView
+from service.app import App, open_app
+from service.contract import StepView, StorageError
 from service.diagnosis import diagnose
 from service.models.recorded import read_recorded
 from service.settings import Settings, SettingsError
@@ -129,6 +129,7 @@ async def test_a_diagnosis_streams_its_steps_and_reports_its_end(tmp_path: Path)
         "clock",
         "id",
         "result",
+        "step",
     }
 
 

@@ -20,6 +20,7 @@ from service.alert_payload import (
     question_of,
     time_of,
 )
+from service.offline.strategy import in_words
 from tests.alertmanager import NEVER_ENDED, alert, webhook
 from tools.catalog import parse_time
 
@@ -30,18 +31,35 @@ def parsed(**changes: Any) -> Alert:
     return Alert.model_validate(alert(**changes))
 
 
-def test_the_question_says_what_fires_where_and_what_is_known() -> None:
-    text = question_of(parsed(), "en")
-    assert text.splitlines() == [
-        "The alert PaymentPoolExhausted is firing. Why?",
-        "What follows is data that came with the alert:",
-        "labels: service=payment, job=payment, severity=critical, instance=10.0.3.7:9100, prometheus=monitoring/k8s",
-        "summary: Connection pool of payment is exhausted",
-        "description: Checkout requests of payment have timed out for 5 minutes; orders stay unpaid.",
+def test_the_question_says_what_is_known_and_where() -> None:
+    assert question_of(parsed(), "en").splitlines() == [
+        "Connection pool of payment is exhausted. Checkout requests of payment have timed out for 5 minutes; "
+        "orders stay unpaid. Why?",
+        "alertname=PaymentPoolExhausted, service=payment, job=payment, severity=critical, instance=10.0.3.7:9100, "
+        "prometheus=monitoring/k8s",
     ]
-    chinese = question_of(parsed(annotations={"summary": "支付连接池耗尽"}), "zh")
-    assert chinese.startswith("告警 PaymentPoolExhausted 已触发，原因是什么？\n")
-    assert chinese.endswith("摘要: 支付连接池耗尽")
+    chinese = question_of(parsed(annotations={"summary": "支付连接池耗尽", "description": "订单待支付。"}), "zh")
+    assert chinese.startswith("支付连接池耗尽。订单待支付。为什么？\nalertname=PaymentPoolExhausted, ")
+
+
+def test_an_alert_that_says_nothing_is_asked_about_by_its_name() -> None:
+    assert question_of(parsed(annotations={}, labels={"alertname": "Down"}), "zh").startswith(
+        "告警 Down 已触发。为什么？"
+    )
+    assert question_of(parsed(annotations={}, labels={}), "en") == "The alert - is firing. Why?"
+
+
+def test_a_value_cannot_pretend_to_be_another_label() -> None:
+    hostile = {"alertname": 'x", severity=none', "a b=c": "1, 2"}
+    last = question_of(parsed(labels=hostile), "en").splitlines()[-1]
+    assert last == 'alertname="x\', severity=none", a_b_c="1, 2"'
+
+
+def test_labels_are_no_words_to_search_by() -> None:
+    text = question_of(parsed(), "en")
+    assert in_words(text) == text.splitlines()[0]
+    assert in_words("a=b") == "a=b"
+    assert in_words('why is max_size=5?\nlevel=error, host="a b"') == "why is max_size=5?"
 
 
 def test_the_time_is_that_of_the_alert() -> None:
@@ -133,7 +151,7 @@ def test_any_alert_makes_a_question_that_may_be_asked(
     assert checked_question(text) == text.strip()
     lines = text.splitlines()
     # A label or an annotation stays on its line: it cannot pretend to be another part of the question.
-    assert len(lines) <= 2 + 1 + 3
+    assert len(lines) <= 2
     assert all(line.isprintable() for line in lines)
 
 

@@ -201,7 +201,7 @@ async def test_r94_abandoned_runs_are_those_whose_lease_ended(store: Store) -> N
     await store.create(a_run("run-2", execution_id="e", lease_until=200.0))
     await store.create(a_run("run-3"))
     await store.create(a_run("run-4", execution_id="e", lease_until=100.0, internal_state=RunState.FAILED))
-    assert [run.run_id for run in await store.abandoned(100.0)] == ["run-1"]
+    assert [run.run_id for run in await store.abandoned(100.0)] == ["run-3", "run-1"]
 
 
 async def test_r98_the_intent_is_recorded_until_the_run_ends(store: Store) -> None:

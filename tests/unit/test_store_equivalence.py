@@ -153,6 +153,9 @@ class StoresAgree(RuleBasedStateMachine):
         self._same("previous_turn", session or "s-1", owner)
         self._same("active", session or "s-1", owner)
         self._same("abandoned", now)
+        for kind in ("clock", "id"):
+            one = [self._do(j.archived_one(run_id, kind, "a")) for j in (self.sql_journal, self.memory_journal)]
+            assert one[0] == one[1], kind
         for read in ("trace", "steps", "archive"):
             sql, memory = (getattr(journal, read)(run_id) for journal in (self.sql_journal, self.memory_journal))
             assert self._do(sql) == self._do(memory), read

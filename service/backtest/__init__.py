@@ -1,0 +1,1 @@
+"""Back-tests of the stop rule: over run bundles of this system, and over transcripts of other agents."""

@@ -1,0 +1,210 @@
+"""What becomes of Runs whose process went away, and of what is kept too long (R3, R67, R94).
+
+A Run is free when its lease has ended. A service takes it up and goes on from its last checkpoint; a command that is over
+in a moment only ends what nobody will take up any more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import uuid
+from collections.abc import Awaitable, Callable, Container
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import TYPE_CHECKING, Any
+
+from graph.context import DiagnosisContext
+from graph.contract import RunState
+from nodes.node_run import ACTIVE
+from nodes.ports import RunRecord
+from nodes.run_end import end_without_result
+from nodes.usage import usage_of
+from service.checkpoints import latest_values
+
+if TYPE_CHECKING:
+    from service.app import App
+
+INTERRUPTED = "INTERRUPTED"
+"""Error code of a Run whose process went away and that cannot go on."""
+SWEEP_SECONDS = 5.0
+"""Pause between two looks for Runs that another process has left."""
+TIDY_SECONDS = 3600.0
+_THREADS_AT_ONCE = 100
+
+logger = logging.getLogger("superbiz.service")
+
+
+class Fate(Enum):
+    """What is to be done with a Run that nobody carries."""
+
+    LEAVE = auto()
+    TAKE_UP = auto()
+    CANCEL = auto()
+    FAIL = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Seconds: how long a host that we do not know may leave its Run, and how long the evidence of a Run lives."""
+
+    run_timeout: float
+    evidence: float
+
+
+@dataclass(frozen=True, slots=True)
+class Takeover:
+    """A Run to carry on under the lease that `execution_id` holds; `from_start` where it has no checkpoint yet.
+
+    The execution's config needs `RunOrigin(record.run_id, …)`, the record's thread, and `execution_id` as its run id.
+    """
+
+    record: RunRecord
+    execution_id: str
+    context: DiagnosisContext
+    from_start: bool
+
+
+def fate(run: RunRecord, now: float, limits: Limits) -> Fate:
+    """Decide over a Run. Pure.
+
+    Its settings are known where a host of ours started it: then it can go on as long as its evidence lives, and past its
+    timeout it publishes what it had verified. A Run of another host may be paused by a person, or retried by that host.
+    """
+    if run.lease_until is not None and run.lease_until > now:
+        return Fate.LEAVE
+    if run.internal_state is RunState.CANCEL_REQUESTED:
+        return Fate.CANCEL
+    if run.internal_state not in ACTIVE:
+        return Fate.LEAVE
+    if run.context is not None and run.thread_id is not None:
+        return Fate.TAKE_UP if now - run.created_at < limits.evidence else Fate.FAIL
+    free_since = run.lease_until if run.lease_until is not None else run.created_at
+    return Fate.FAIL if now - free_since >= limits.run_timeout else Fate.LEAVE
+
+
+async def tidy(app: App) -> None:
+    """Delete what has expired and end Runs that nobody will carry on. Never fails the command it precedes."""
+    try:
+        await _delete_expired(app)
+        for run in await app.runs.abandoned(app.resources.clock.now()):
+            await _ended(app, run)
+    except Exception as error:
+        logger.warning("housekeeping failed: %s", type(error).__name__)
+
+
+async def recover(app: App, limit: int, carried: Container[str] = ()) -> tuple[Takeover, ...]:
+    """Take the lease of up to `limit` Runs that can go on, and end those that cannot. Raises SQLAlchemyError.
+
+    Those in `carried` are at work in this very process, late with their lease or not.
+
+    Of processes that look at once one gets a Run (R3). Whoever does not carry a Takeover on gives its lease back.
+    """
+    taken: list[Takeover] = []
+    now = app.resources.clock.now()
+    for run in await app.runs.half_ended(now, now - app.settings.canonical_ttl_seconds):
+        if run.run_id not in carried and len(taken) < limit and (takeover := await _taken(app, run)) is not None:
+            taken.append(takeover)
+    for run in await app.runs.abandoned(now):
+        if run.run_id in carried or await _ended(app, run) or len(taken) >= limit:
+            continue
+        takeover = await _taken(app, run)
+        if takeover is not None:
+            taken.append(takeover)
+    return tuple(taken)
+
+
+async def keep_recovering(
+    app: App,
+    room: Callable[[], int],
+    carry: Callable[[Takeover], Awaitable[None]],
+    carried: Callable[[], Container[str]] = tuple,
+) -> None:
+    """Look again and again, now at once; `room` says how many Runs may be taken up, `carry` starts one. Never returns."""
+    tidied = app.resources.clock.now()
+    while True:
+        try:
+            for takeover in await recover(app, max(0, room()), carried()):
+                await _carried(app, takeover, carry)
+            if app.resources.clock.now() - tidied >= TIDY_SECONDS:
+                tidied = app.resources.clock.now()
+                await _delete_expired(app)
+        except Exception as error:
+            logger.warning("could not look for abandoned runs: %s", type(error).__name__)
+        await asyncio.sleep(SWEEP_SECONDS)
+
+
+async def _carried(app: App, takeover: Takeover, carry: Callable[[Takeover], Awaitable[None]]) -> None:
+    try:
+        await carry(takeover)
+    except Exception as error:
+        logger.warning("an abandoned run could not be taken up: %s", type(error).__name__)
+        await app.runs.release_lease(takeover.record.run_id, takeover.execution_id)
+
+
+async def _ended(app: App, run: RunRecord) -> bool:
+    """End the Run if that is its fate. The compare-and-set leaves alone what somebody else moved meanwhile."""
+    settings, now = app.settings, app.resources.clock.now()
+    match fate(run, now, Limits(settings.run_timeout_seconds, settings.canonical_ttl_seconds)):
+        case Fate.CANCEL:
+            await _end(app, run, RunState.CANCELLED, "CANCELLED", frozenset({RunState.CANCEL_REQUESTED}))
+        case Fate.FAIL:
+            await _end(app, run, RunState.FAILED, INTERRUPTED, ACTIVE)
+        case _:
+            return False
+    return True
+
+
+async def _taken(app: App, run: RunRecord) -> Takeover | None:
+    settings, now = app.settings, app.resources.clock.now()
+    limits = Limits(settings.run_timeout_seconds, settings.canonical_ttl_seconds)
+    if run.ended_at is None and fate(run, now, limits) is not Fate.TAKE_UP:
+        return None
+    try:
+        context = DiagnosisContext.model_validate(run.context)
+        app.resources.models.client(context.model)
+    except ValueError:
+        # Its settings are no longer understood, or its model is gone.
+        await _end(app, run, RunState.FAILED, INTERRUPTED, ACTIVE)
+        return None
+    execution_id, until = str(uuid.uuid4()), now + app.resources.lease_seconds
+    if not await app.runs.take_lease(run.run_id, execution_id, now, until, force=False):
+        return None
+    return Takeover(run, execution_id, context, from_start=not await _has_checkpoint(app, run))
+
+
+async def _has_checkpoint(app: App, run: RunRecord) -> bool:
+    if app.checkpointer is None:
+        return False
+    config: Any = {"configurable": {"thread_id": run.thread_id, "checkpoint_ns": ""}}
+    return await app.checkpointer.aget_tuple(config) is not None
+
+
+async def _end(app: App, run: RunRecord, state: RunState, code: str, expected: frozenset[RunState]) -> None:
+    usage = await _usage(app, run)
+    now = app.resources.clock.now()
+    await end_without_result(app.runs, app.journal, run.run_id, state, code, now, usage=usage, expected=expected)
+
+
+async def _usage(app: App, run: RunRecord) -> dict[str, Any] | None:
+    """Return what the last checkpoint says was spent (R116); None where that cannot be known."""
+    if app.checkpointer is None or run.thread_id is None:
+        return None
+    try:
+        values = await latest_values(app.chat, {"configurable": {"thread_id": run.thread_id}})
+        return usage_of(values) if values.get("run", {}).get("run_id") == run.run_id else None
+    except Exception as error:
+        logger.warning("what an abandoned run had spent cannot be read: %s", type(error).__name__)
+        return None
+
+
+async def _delete_expired(app: App) -> None:
+    """Archives and checkpoints live equally long: a fork needs both (R67)."""
+    now = app.resources.clock.now()
+    await app.journal.purge(now)
+    if app.checkpointer is None:
+        return
+    threads = await app.runs.ended_threads(app.journal.cutoff(now), _THREADS_AT_ONCE)
+    for thread_id in threads:
+        await app.checkpointer.adelete_thread(thread_id)
+    await app.runs.forget_threads(threads)
