@@ -52,6 +52,7 @@ proofs: $(DEV) ## Run the longer proofs
 bench: $(DEV) ## Measure the loop, its checkpoints, searches, log patterns, back-tests and the service under load
 	$(BIN)/python -m tests.bench.loop_cost
 	$(BIN)/python -m tests.bench.checkpoint_growth
+	$(BIN)/python -m tests.bench.replay_cost
 	$(BIN)/python -m tests.bench.log_search
 	$(BIN)/python -m tests.bench.knowledge_cost
 	$(BIN)/python -m tests.bench.log_patterns

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 from pydantic import SecretStr
 from pydantic_core import PydanticUndefined
 
+from service.replay.schema import bundle_schema
 from service.settings import Settings, env_name
 from tests.chat_loop import make_chat
 from tests.data import ROOT
@@ -55,6 +57,11 @@ def _allowed(field: Any) -> str:
     return ", ".join(parts)
 
 
+def bundle_schema_text() -> str:
+    """Return `docs/run-bundle.schema.json`."""
+    return json.dumps(bundle_schema(), ensure_ascii=False, indent=1, sort_keys=True) + "\n"
+
+
 def between(text: str, name: str) -> str:
     """Return what stands between `<!-- name:begin -->` and `<!-- name:end -->`. Raises ValueError when it is not there."""
     start, end = _span(text, name)
@@ -74,6 +81,7 @@ def _span(text: str, name: str) -> tuple[int, int]:
     return found.span(1)
 
 
+SCHEMA = "docs/run-bundle.schema.json"
 GENERATED = (
     *((readme, "graph", picture) for readme in READMES),
     ("docs/architecture.md", "chat", chat_picture),
@@ -87,6 +95,7 @@ def main() -> None:
     for file, name, make in GENERATED:
         path = Path(ROOT / file)
         path.write_text(with_part(path.read_text("utf-8"), name, make()), "utf-8")
+    Path(ROOT / SCHEMA).write_text(bundle_schema_text(), "utf-8")
 
 
 if __name__ == "__main__":
