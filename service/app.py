@@ -121,19 +121,17 @@ async def open_app(
 
 
 @asynccontextmanager
-async def open_runs(parts: Parts, *, host_serialises_threads: bool = False) -> AsyncIterator[App]:
-    """Open the database over ready parts; the graph has no checkpointer of its own (LangGraph Server brings one)."""
+async def open_runs(parts: Parts, *, hosted: bool = False) -> AsyncIterator[App]:
+    """Open the database over ready parts; the graph has no checkpointer of its own (a `hosted` one gets the host's)."""
     engine = await _open_engine(parts.settings)
     try:
         async with open_canonical_over(engine, parts.settings) as canonical:
-            yield assemble(parts, engine, canonical, host_serialises_threads=host_serialises_threads)
+            yield assemble(parts, engine, canonical, hosted=hosted)
     finally:
         await engine.dispose()
 
 
-def assemble(
-    parts: Parts, engine: Database, canonical: CanonicalStore, *, host_serialises_threads: bool = False
-) -> App:
+def assemble(parts: Parts, engine: Database, canonical: CanonicalStore, *, hosted: bool = False) -> App:
     """Tie parts, database and canonical store together. Touches nothing yet."""
     settings, clock = parts.settings, SystemClock()
     runs = SqlRunStore(engine)
@@ -150,7 +148,9 @@ def assemble(
         lease_seconds=settings.lease_seconds,
         run_timeout_seconds=settings.run_timeout_seconds,
         model_timeout_seconds=settings.model_timeout_seconds,
-        host_serialises_threads=host_serialises_threads,
+        on_host=hosted,
+        host_serialises_threads=hosted,
+        one_run_per_thread=hosted and settings.host_url is not None,
         default_context=settings.context(),
         start_archive=parts.start_archive,
         describe_system=SystemView(parts.catalog, settings.home / KNOWLEDGE_FOLDER),

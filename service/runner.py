@@ -32,6 +32,7 @@ from service.contract import StepView
 from service.execution import GRACE_SECONDS, Execution, OnStep
 from service.recovery import Takeover, keep_recovering
 from service.run_events import RunChanges, Step
+from service.run_log import log_begin, log_end
 from service.store.status import TERMINAL
 
 logger = logging.getLogger("superbiz.runs")
@@ -219,6 +220,7 @@ class RunManager:
             turn=self._turn(record.run_id, execution_id, live),
         )
         live.task = asyncio.create_task(self._run(record.run_id, execution, asked), name=f"run {record.run_id}")
+        log_begin(record.run_id, taken_up=live.steps is None)
 
     @contextlib.asynccontextmanager
     async def _turn(self, run_id: str, execution_id: str | None, live: _Live) -> AsyncIterator[None]:
@@ -236,9 +238,10 @@ class RunManager:
 
     async def _run(self, run_id: str, execution: Execution, asked: DiagnosisInput | None) -> None:
         try:
-            await execution.run(asked, GRACE_SECONDS)
-        except asyncio.CancelledError:
-            pass  # a cancel's end, or the hand-over, is written by now
+            # A cancel's end, or the hand-over, is written once this has returned.
+            with contextlib.suppress(asyncio.CancelledError):
+                await execution.run(asked, GRACE_SECONDS)
+            await log_end(self._app.runs, run_id)
         finally:
             self._live.pop(run_id, None)
             self.changes.moved(run_id)

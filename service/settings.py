@@ -28,6 +28,7 @@ _MODEL = rf"^({OFFLINE}|openai:[A-Za-z0-9][A-Za-z0-9_.:/@\-]{{0,127}}|{RECORDED_
 _PATTERNS = {
     "model": f"must be {OFFLINE}, openai:NAME or {RECORDED_PREFIX}FILE (of recorded answers)",
     "base_url": "must be an http:// or https:// URL",
+    "host_url": "must be an http:// or https:// URL",
 }
 
 
@@ -137,6 +138,11 @@ class Settings(BaseSettings):
     )
     heartbeat_seconds: float = Field(
         default=15.0, gt=0, le=3600, description="Silence after which an event stream gets a comment (R132)."
+    )
+    host_url: str | None = Field(
+        default=None,
+        pattern=r"^https?://\S{1,500}$",
+        description="On Aegra: its own address, where questions to `/api` are begun, e.g. http://127.0.0.1:2026.",
     )
     stop_seconds: float = Field(
         default=10.0, ge=0, le=600, description="Time a stopping service gives steps in flight before it cuts them off."

@@ -16,19 +16,31 @@ _NO_SECRET = (
     r"(?!\[masked\]|(?:missing|expired|expires|invalid|null|none|undefined|true|false|denied|required|empty|not|is|was"
     r"|has|failed|error|for|from|mismatch|rejected|revoked|unset)\b)"
 )
-_PATTERNS: tuple[tuple[re.Pattern[str], str], ...] = (
+_KEY_PARTS = ("pass", "pwd", "secret", "token", "key", "author", "credent")
+_PREFIXES = ("sk", "pk", "rk", "ghp", "gho", "ghs", "glpat", "xoxa", "xoxb", "xoxp", "xoxs")
+_PATTERNS: tuple[tuple[tuple[str, ...], re.Pattern[str], str], ...] = (
     (
+        ("-----begin",),
         re.compile(
             r"-----BEGIN [A-Z ]{0,30}PRIVATE KEY-----.{0,8000}?(?:-----END [A-Z ]{0,30}PRIVATE KEY-----|$)", re.DOTALL
         ),
         MASK,
     ),
-    (re.compile(r"(?i)\b(bearer|basic)\s+[A-Za-z0-9._~+/=\-]{8,}"), r"\1 " + MASK),
-    (re.compile(r"\beyJ[A-Za-z0-9_\-]{8,}\.[A-Za-z0-9_\-]{8,}\.[A-Za-z0-9_\-]*"), MASK),
-    (re.compile(r"\b(?:AKIA|ASIA)[0-9A-Z]{16}\b"), MASK),
-    (re.compile(r"\b(?:sk|pk|rk|ghp|gho|ghs|glpat|xox[abps])[-_][A-Za-z0-9_\-]{16,}"), MASK),
-    (re.compile(r"\b([a-zA-Z][a-zA-Z0-9+.\-]{1,20}://[^\s:/@]{0,64}):[^\s@/]{1,128}@"), r"\1:" + MASK + "@"),
+    (("bearer", "bas"), re.compile(r"(?i)\b(bearer|basic)\s+[A-Za-z0-9._~+/=\-]{8,}"), r"\1 " + MASK),
+    (("eyj",), re.compile(r"\beyJ[A-Za-z0-9_\-]{8,}\.[A-Za-z0-9_\-]{8,}\.[A-Za-z0-9_\-]*"), MASK),
+    (("akia", "asia"), re.compile(r"\b(?:AKIA|ASIA)[0-9A-Z]{16}\b"), MASK),
     (
+        tuple(prefix + end for prefix in _PREFIXES for end in "-_"),
+        re.compile(rf"\b(?:{'|'.join(_PREFIXES)})[-_][A-Za-z0-9_\-]{{16,}}"),
+        MASK,
+    ),
+    (
+        ("://",),
+        re.compile(r"\b([a-zA-Z][a-zA-Z0-9+.\-]{1,20}://[^\s:/@]{0,64}):[^\s@/]{1,128}@"),
+        r"\1:" + MASK + "@",
+    ),
+    (
+        _KEY_PARTS,
         re.compile(
             r"(?i)(\b[\w.\-]{0,32}"
             + _KEY
@@ -39,19 +51,20 @@ _PATTERNS: tuple[tuple[re.Pattern[str], str], ...] = (
         r"\1" + MASK,
     ),
 )
-_KEY_PARTS = ("pass", "pwd", "secret", "token", "key", "author", "credent")
-"""Every key has one of these. Looking for them first spares most texts the slowest pattern, the last."""
+"""Each pattern after words of which every match has one, in its case-folded text (`bas`: `(?i)i` is also a dotless one).
+Looking for them first spares most texts the search."""
+_HINTS = tuple(hint for hints, _, _ in _PATTERNS for hint in hints)
 _SECRET_NAME = re.compile(r"(?i)^[\w.\-]{0,32}" + _KEY + r"$")
 
 
 def mask_text(text: str) -> str:
     """Return `text` with tokens, keys, passwords and credentials in URLs replaced by `[masked]`."""
-    for pattern, replacement in _PATTERNS[:-1]:
-        text = pattern.sub(replacement, text)
-    folded = text.casefold()
-    if any(part in folded for part in _KEY_PARTS):
-        pattern, replacement = _PATTERNS[-1]
-        text = pattern.sub(replacement, text)
+    has = text.casefold().__contains__
+    if not any(map(has, _HINTS)):
+        return text
+    for hints, pattern, replacement in _PATTERNS:
+        if any(map(has, hints)):
+            text = pattern.sub(replacement, text)
     return text
 
 

@@ -15,6 +15,8 @@ MAX_VALUE_CHARS = 200
 _STEP = re.compile(r"\d{4,6}:[a-z_]+\Z")
 _AT_THE_END = "~"
 NOTHING = "nothing"
+ASKED = "asked"
+"""What tells one request of a model from another, in a recorded answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +38,16 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """All differing entries, first step first; `first` are the values that differ in the first differing step."""
+    """All differing entries, first step first; `first` are the values that differ in the first differing step.
+
+    `asked_otherwise` counts model calls whose prompt, tools or schema differ: the answers are the recorded ones all the same,
+    so that is told and is no difference.
+    """
 
     step: str | None
     first: tuple[Difference, ...] = ()
     entries: int = 0
+    asked_otherwise: int = 0
 
     @property
     def identical(self) -> bool:
@@ -50,17 +57,29 @@ class Comparison:
 
 def compare(recorded: Bundle, replayed: Bundle | None) -> Comparison:
     """Compare both; equal digests are equal bytes."""
-    ours = {(each.kind, each.key): each for each in recorded.entries}
-    theirs = {(each.kind, each.key): each for each in replayed.entries} if replayed else {}
+    ours = {(each.kind, each.key): _answered(each) for each in recorded.entries}
+    theirs = {(each.kind, each.key): _answered(each) for each in replayed.entries} if replayed else {}
+    otherwise = _asked_otherwise(recorded, replayed) if replayed else 0
     names = [*ours, *(name for name in theirs if name not in ours)]
     differing = [name for name in names if _digest(ours.get(name)) != _digest(theirs.get(name))]
     if not differing:
-        return Comparison(None)
+        return Comparison(None, asked_otherwise=otherwise)
     placed = sorted((_step_of(ours.get(name) or theirs[name]), name) for name in differing)
     step = placed[0][0]
     here = [name for place, name in placed if place == step]
     lines = [line for name in here for line in _differences(step, ours.get(name), theirs.get(name))]
-    return Comparison(_shown(step), tuple(lines[:MAX_LINES]), len(differing))
+    return Comparison(_shown(step), tuple(lines[:MAX_LINES]), len(differing), otherwise)
+
+
+def _answered(entry: Entry) -> Entry:
+    if entry.kind != "model_answer":
+        return entry
+    return Entry(entry.kind, entry.key, {name: value for name, value in entry.payload.items() if name != ASKED})
+
+
+def _asked_otherwise(recorded: Bundle, replayed: Bundle) -> int:
+    then, now = recorded.by_kind["model_answer"], replayed.by_kind["model_answer"]
+    return sum(then[key].get(ASKED) != now[key].get(ASKED) for key in then if key in now)
 
 
 def _digest(entry: Entry | None) -> str | None:

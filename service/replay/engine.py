@@ -194,6 +194,8 @@ class _Stage:
         """Repeat what the host did to a Run that failed or hung: route it to the end of collection (R60)."""
         number = left_at.partition(":")[0]
         key = f"{number}:project_progress"
+        if not _needs_state(self._bundle):
+            return False
         stopped = next((each["fields"] for each in self._bundle.trace if _stops(each, key)), None)
         if key not in self._bundle.path or stopped is None:
             return False
@@ -230,9 +232,16 @@ class _Stage:
         return True
 
 
+def _needs_state(bundle: Bundle) -> bool:
+    """Say whether the graph must be halted or entered midway; checkpoints cost a quarter of a replay."""
+    from_outside = any(row["node"] is None and row["type"] == TraceEventType.RUN_ENDED for row in bundle.trace)
+    stopped = any(_stops(row, row["node"] or "") for row in bundle.trace)
+    return from_outside or stopped or bool(bundle.by_kind["fork"])
+
+
 def _graph(bundle: Bundle, resources: Resources) -> CompiledStateGraph[Any, Any, Any, Any]:
     """Build the graph the Run went through: a chat, a diagnosis, or a diagnosis that joined a chat's Run."""
-    fork, saver = bundle.by_kind["fork"].get("state"), InMemorySaver()
+    fork, saver = bundle.by_kind["fork"].get("state"), InMemorySaver() if _needs_state(bundle) else None
     if fork is None:
         is_chat = any(key.endswith(":route_intent") for key in bundle.path)
     elif fork["node"] == "start_run":

@@ -125,6 +125,11 @@ class SqlRunStore:
         )
         return rows[0] if rows else None
 
+    async def holding(self, session_lock: str) -> RunRecord | None:
+        """Return the active Run that holds a lock (R134)."""
+        rows = await self._select(RUNS.c.session_lock == session_lock, limit=1)
+        return rows[0] if rows else None
+
     async def abandoned(self, now: float, limit: int = 100) -> tuple[RunRecord, ...]:
         """Return Runs that have not ended although nobody holds their lease: what a sweep looks at (R94)."""
         return await self._select(

@@ -25,8 +25,7 @@ def grouped(*messages: str) -> list[tuple[str, int]]:
 
 def grouper(*messages: str) -> PatternGrouper:
     made = PatternGrouper()
-    for message in messages:
-        made.add(message, None, 0)
+    made.add(messages)
     return made
 
 
@@ -98,13 +97,21 @@ def test_few_values_of_a_key_tell_kinds_apart_and_many_are_a_parameter() -> None
 def test_patterns_do_not_depend_on_when_they_are_asked_for() -> None:
     messages = [f"took {n} ms for {n % 3} of \udc80 in 7.5 s" for n in range(40)]
     once, often = PatternGrouper(), PatternGrouper()
+    once.add(messages)
     for message in messages:
-        once.add(message, None, 0)
-        often.add(message, None, 0)
+        often.add([message])
         assert often.grouping.patterns
     assert once.grouping == often.grouping
     assert once.grouping.patterns[0].values is None
     assert [pattern.template for pattern in once.grouping.patterns] == ["took <num> ms for <num> of \udc80 in 7.5 s"]
+
+
+def test_a_pattern_has_the_times_and_the_rank_of_its_messages() -> None:
+    made = PatternGrouper()
+    assert made.add(["took 5 ms", "other"], [7.0, None], [1, 0]) == [0, 1]
+    assert made.add(["took 9 ms", "took 5 ms"], [3.0, None], [0, 4]) == [0, 0]
+    told = [(found.template, found.count, found.first, found.last, found.rank) for found in made.grouping.patterns]
+    assert told == [("took <num> ms", 3, 3.0, 7.0, 4), ("other", 1, None, None, 0)]
 
 
 TOKENS = st.sampled_from(
@@ -131,7 +138,7 @@ TOKENS = st.sampled_from(
 @given(st.lists(st.lists(TOKENS, min_size=1, max_size=7).map(" ".join), min_size=1, max_size=20))
 def test_fixed_pieces_of_a_template_stand_in_every_line_of_it(messages: list[str]) -> None:
     made = PatternGrouper()
-    shapes = [made.add(message, None, 0) for message in messages]
+    shapes = made.add(messages)
     patterns, places = made.grouping.patterns, made.grouping.places
     assert sum(pattern.count for pattern in patterns) == len(messages)
     for message, shape in zip(messages, shapes, strict=True):
@@ -215,7 +222,7 @@ def test_grouping_of_labelled_samples(name: str) -> None:
     made = PatternGrouper()
     ours: defaultdict[int, set[int]] = defaultdict(set)
     theirs: defaultdict[str, set[int]] = defaultdict(set)
-    shapes = [made.add(row["Content"], None, 0) for row in rows]
+    shapes = made.add([row["Content"] for row in rows])
     for index, row in enumerate(rows):
         ours[made.grouping.places[shapes[index]]].add(index)
         theirs[row["EventId"]].add(index)

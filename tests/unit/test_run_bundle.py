@@ -8,9 +8,12 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from jsonschema import Draft202012Validator
 
 from service.replay.bundle import Bundle, Entry
 from service.replay.text import MAX_BUNDLE_BYTES, MAX_DEPTH, BundleError, read_bundle, write_bundle
+from tests.data import ROOT
+from tests.documents import SCHEMA, bundle_schema_text
 
 RECORDINGS = Path(__file__).parent.parent / "recordings"
 RAW = (RECORDINGS / "probe-stop.json").read_bytes()
@@ -150,3 +153,11 @@ def test_a_payload_of_the_wrong_form_is_refused_by_field(kind: str, key: str, pa
 
 def test_a_bundle_of_another_format_is_refused() -> None:
     assert "superbiz.run/1" in refused(RAW.replace(b"superbiz.run/1", b"superbiz.run/9"))
+
+
+def test_the_schema_in_the_docs_is_the_format_s_and_every_recording_fits_it() -> None:
+    assert (ROOT / SCHEMA).read_text("utf-8") == bundle_schema_text()
+    validator = Draft202012Validator(json.loads(bundle_schema_text()))
+    for path in sorted(RECORDINGS.glob("*.json")):
+        assert not list(validator.iter_errors(json.loads(path.read_text("utf-8"))))
+    assert list(validator.iter_errors({**json.loads(RAW), "more": 1}))

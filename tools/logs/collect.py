@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -10,7 +11,7 @@ from tools.logs.events import EventCut, EventView
 from tools.logs.excerpt import GAP, condense
 from tools.logs.levels import level_counts, telling_rank
 from tools.logs.pattern_list import response_patterns
-from tools.logs.patterns import PatternGrouper
+from tools.logs.patterns import PatternGrouper, first_line
 from tools.logs.request import LogEvent, LogPattern
 from tools.logs.sections import Headings, section_text
 from tools.logs.select import Candidate, choose
@@ -27,6 +28,8 @@ _MAX_KEPT_BYTES = 64 * 1024 * 1024
 _MAX_RAW_BYTES = 32 * 1024
 _CHEAP_CHARS = 1000
 _PRUNE_FROM = 3 * MAX_HITS
+_BATCH = 10_000
+"""Matches grouped at once."""
 _SEGMENT_CHARS = 8 * 1024
 _MARGIN_CHARS = 600
 _TRIM_CHARS = 300
@@ -34,14 +37,17 @@ _TRIM_CHARS = 300
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """One match: its order (newest first), and what its event is made from. `headings`: see `sections.Sections`."""
+    """One match: its order (newest first), and what its event is made from.
+
+    `number`: how many matches were met before it. `headings`: see `sections.Sections`.
+    """
 
     order: tuple[float, int, int]
     epoch: float | None
     file: str
     headings: Headings
     rank: int
-    shape: int
+    number: int
     event: EventView | LogEvent
 
     @property
@@ -60,6 +66,8 @@ class Collector:
     hits: list[Hit] = field(default_factory=list)
     grouper: PatternGrouper = field(default_factory=PatternGrouper)
     by_level: Counter[str | None] = field(default_factory=Counter)
+    _waiting: list[tuple[str, float | None, int]] = field(default_factory=list)
+    _shapes: array[int] = field(default_factory=lambda: array("i"))
     _kept_bytes: int = 0
 
     def add(self, cut: EventCut, view: EventView, file: int, label: str, offset: int, headings: Headings = ()) -> None:
@@ -67,11 +75,13 @@ class Collector:
         epoch = None if cut.implied else cut.epoch
         message, level = view.message, view.level
         rank = telling_rank(level, message[:2000])
-        shape = self.grouper.add(message, epoch, rank)
-        self.total += 1
         self.by_level[level] += 1
         newest = float("inf") if cut.epoch is None else -cut.epoch
-        self.hits.append(Hit((newest, file, -offset), epoch, label, headings, rank, shape, self._keep(view)))
+        self.hits.append(Hit((newest, file, -offset), epoch, label, headings, rank, self.total, self._keep(view)))
+        self.total += 1
+        self._waiting.append((first_line(message), epoch, rank))
+        if len(self._waiting) >= _BATCH:
+            self._group()
         if len(self.hits) >= _PRUNE_FROM:
             self._prune()
 
@@ -84,14 +94,22 @@ class Collector:
         self._kept_bytes += len(view.raw)
         return EventView(view.raw, view.stamp_end)
 
+    def _group(self) -> None:
+        """Give the matches that wait their shapes."""
+        if self._waiting:
+            self._shapes.extend(self.grouper.add(*zip(*self._waiting, strict=True)))
+            self._waiting.clear()
+
     def _prune(self) -> None:
+        self._group()
         self.hits.sort(key=lambda hit: hit.order)
         seen: set[int] = set()
         kept = []
         for index, hit in enumerate(self.hits):
-            if index < MAX_HITS or hit.shape not in seen:
+            shape = self._shapes[hit.number]
+            if index < MAX_HITS or shape not in seen:
                 kept.append(hit)
-            seen.add(hit.shape)
+            seen.add(shape)
         self.hits = kept
 
     def events(self, limit: int, several: bool, format_time: FormatTime) -> list[LogEvent]:
@@ -99,9 +117,10 @@ class Collector:
 
         `several`: name each event's file.
         """
+        self._group()
         self.hits.sort(key=lambda hit: hit.order)
         grouping = self.grouper.grouping
-        places = [grouping.places[hit.shape] for hit in self.hits]
+        places = [grouping.places[self._shapes[hit.number]] for hit in self.hits]
         candidates = [
             Candidate(place, hit.rank, grouping.patterns[place].count)
             for place, hit in zip(places, self.hits, strict=True)
@@ -120,6 +139,7 @@ class Collector:
 
     def patterns(self, format_time: FormatTime) -> list[LogPattern]:
         """Return at most 50 patterns whose counts add up to the total."""
+        self._group()
         return response_patterns(self.grouper.grouping.patterns, format_time)
 
     def levels(self) -> dict[str, int]:

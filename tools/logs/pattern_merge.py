@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from itertools import chain
 
 from tools.logs.slots import MARK
 
@@ -35,7 +35,7 @@ _MIN_PATH_CHARS, _MIN_SLASHES = 4, 3
 
 def key_of(token: str) -> str:
     """Return `key=` of `key=value`, else nothing."""
-    found = _KEY.match(token)
+    found = _KEY.match(token) if "=" in token else None
     return found[0] if found and MARK not in found[0] else ""
 
 
@@ -45,9 +45,9 @@ def merge_texts(texts: Sequence[Sequence[str]], counts: Sequence[int]) -> tuple[
     `counts`: lines of each text.
     """
     general: dict[tuple[str, ...], list[int]] = {}
-    form_of = lru_cache(maxsize=20_000)(_general)
+    form_of = {token: _general(token) for token in set(chain.from_iterable(texts))}
     for index, tokens in enumerate(texts):
-        general.setdefault(tuple(map(form_of, tokens)), []).append(index)
+        general.setdefault(tuple(map(form_of.__getitem__, tokens)), []).append(index)
     forms = list(general)
     sizes = [sum(counts[index] for index in members) for members in general.values()]
     members = list(general.values())
@@ -61,6 +61,8 @@ def _members(members: Sequence[list[int]], forms: Sequence[int]) -> list[int]:
 
 
 def _general(token: str) -> str:
+    if token.isalpha():
+        return token
     key = key_of(token)
     value = token[len(key) :]
     return key + (_PARAMETER if _is_parameter(value.lstrip(_OPENING)) else value)
@@ -82,9 +84,9 @@ def _similar(forms: Sequence[tuple[str, ...]]) -> tuple[list[list[int]], list[in
     rest: list[int] = []
     for index, form in enumerate(forms):
         bucket = buckets[(len(form), _fixed(form[0]), _fixed(form[1]) if len(form) > 1 else "")]
-        best, share = max(
-            ((group, similarity(group[0], form)) for group in bucket), key=lambda item: item[1], default=(None, 0.0)
-        )
+        shares = [similarity(group[0], form) for group in bucket]
+        share = max(shares, default=0.0)
+        best = bucket[shares.index(share)] if shares else None
         full = len(bucket) >= _MAX_PER_BUCKET or len(groups) >= _MAX_GROUPS
         if best and share and (share >= SIMILARITY or full):
             best[0][:] = [a if a == b else _PARAMETER for a, b in zip(best[0], form, strict=True)]

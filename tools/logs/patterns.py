@@ -1,20 +1,33 @@
 """Grouping messages into patterns. What varies becomes a placeholder, what is the same in all of them stays as it was written.
 
-A message is only given its shape, its text with every number as 0, when it is added. The rest is done for a whole batch, when
-patterns are asked for: a shape becomes a fixed text with a slot for every number, address and id, like texts become one
-pattern (`pattern_merge`), and the slots take in the values of all lines. Pure but for the grouper's own tables.
+Messages are added in batches. Lines that differ in digits only have one shape, shapes whose numbers, addresses and ids are
+slots have one fixed text, and like texts become one pattern when patterns are asked for (`pattern_merge`). Pure but for the
+grouper's own tables.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Collection, Container, Iterable, Sequence
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
-from itertools import chain
+from itertools import chain, compress
 
 from tools.logs.excerpt import GAP
 from tools.logs.pattern_merge import key_of, merge_texts
-from tools.logs.slots import Slot, TokenParts, digit_runs, fill, joined, new_slots, runs_of, shape_of, zeroed
+from tools.logs.slots import (
+    MARK,
+    Span,
+    digit_runs,
+    fill,
+    fixed_texts,
+    measured,
+    shape_keys,
+    spans_of,
+    told,
+    wider,
+    zeroed,
+)
 from tools.masking import mask_text
 from tools.placeholders import ANY, OTHER
 
@@ -23,20 +36,29 @@ _CUT_END_CHARS = 160
 """Left out at the end of a cut line: half a secret is not recognised as one."""
 _MAX_TOKENS = 60
 _MAX_SHAPES = 20_000
-_MAX_LINES = 20_000
-"""Different lines kept until their values are taken in."""
+_OTHER_KEY = b"00"
+"""No line has this shape: zeros are never side by side."""
+
+
+def first_line(message: str) -> str:
+    """Return the part of a message that is grouped: its first line, one character longer than a template if it is cut."""
+    start = message[: MAX_TEMPLATE_CHARS + 1]
+    return start.split("\n", 1)[0] if "\n" in start else start
 
 
 @dataclass(slots=True)
 class PatternCount:
     """One pattern. `rank` is the highest telling rank of its events (see `levels.telling_rank`).
 
-    `tokens` hold a mark for each slot, `slots` has one tuple per token. `cut` is None where the tokens are the whole
-    first line, else how many characters to leave out at their end.
+    `tokens` hold a mark for each slot; `first` and `shown` are the slots' values in the first line and in the template.
+    `ranges` are those of measured numbers that vary. `cut` is None where the tokens are the whole first line, else how many
+    characters to leave out at their end.
     """
 
     tokens: list[str]
-    slots: list[tuple[Slot, ...]]
+    first_values: list[str]
+    shown: list[str]
+    ranges: list[tuple[str, str]]
     cut: int | None = None
     count: int = 0
     first: float | None = None
@@ -46,31 +68,28 @@ class PatternCount:
     @property
     def template(self) -> str:
         """The pattern as text: placeholders for what varies, secrets masked; a lone event's own first line."""
-        parts = list(zip(self.tokens, self.slots, strict=True))
-        shown = [fill(token, [slot.shown for slot in slots]) if slots else token for token, slots in parts]
-        written = [fill(token, [slot.first for slot in slots]) if slots else token for token, slots in parts]
-        text = " ".join(_masked(shown, written))
+        fixed = " ".join(self.tokens)
+        written = fill(fixed, self.first_values)
+        text = written if self.shown == self.first_values else fill(fixed, self.shown)
+        masked = mask_text(written)  # placeholders inside would hide a secret
+        if masked != written:
+            text = _masked(text, written, masked)
         return text if self.cut is None else f"{text[: max(0, len(text) - self.cut)].rstrip()} {GAP}"
 
     @property
     def values(self) -> tuple[str, str] | None:
         """Least and greatest value of the one measured number that varies, as written; None where it is not one."""
-        ranges = [slot.range for slots in self.slots for slot in slots if slot.range]
+        ranges = self.ranges
         if len(ranges) > 1:
             ranges = [found for found in ranges if "." in found[0] + found[1]]
         return ranges[0] if len(ranges) == 1 else None
 
 
-def _masked(shown: list[str], written: list[str]) -> list[str]:
-    """Mask secrets in a template. They are looked for in a line as written: placeholders inside would hide them."""
-    line = " ".join(written)
-    masked = mask_text(line)
-    if masked == line:
-        return shown
-    tokens = masked.split(" ")
-    steps = SequenceMatcher(None, written, tokens, autojunk=False).get_opcodes()
-    parts = (shown[a:b] if kind == "equal" else tokens[c:d] for kind, a, b, c, d in steps)
-    return list(chain.from_iterable(parts))
+def _masked(shown: str, written: str, masked: str) -> str:
+    """Mask in a template what was masked in its line as it was written."""
+    tokens, others = shown.split(" "), masked.split(" ")
+    steps = SequenceMatcher(None, written.split(" "), others, autojunk=False).get_opcodes()
+    return " ".join(chain.from_iterable(tokens[a:b] if kind == "equal" else others[c:d] for kind, a, b, c, d in steps))
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,180 +100,192 @@ class Grouping:
     places: list[int]
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Shape:
-    """Messages that differ in digits only. `pending`: lines whose values are to be taken in."""
+    """Messages that differ in digits only, which stand in `width` runs a line. `values` are those of the first line.
+
+    `lines`: the first one and those to be compared with it. `spans` are what they were found to have in the slots.
+    """
 
     index: int
-    line: str
-    cut: int | None
-    pending: list[str] = field(default_factory=list)
-    text: _Text | None = None
-    values: Sequence[str] = ()
+    width: int
+    values: list[str]
+    text: _Text
+    lines: list[str] = field(default_factory=list)
+    spans: list[Span] = field(default_factory=list)
     count: int = 0
     first: float | None = None
     last: float | None = None
     rank: int = 0
 
+    def take_in_time(self, epoch: float) -> None:
+        self.first = epoch if self.first is None else min(self.first, epoch)
+        self.last = epoch if self.last is None else max(self.last, epoch)
 
-@dataclass(slots=True)
+
+@dataclass(slots=True, eq=False)
 class _Text:
-    """A fixed text. `slots` are those of `by_token` in one row, and of what was cut."""
+    """A fixed text. `numbers`: which of its slots can be measured numbers."""
 
     tokens: list[str]
-    by_token: list[tuple[Slot, ...]]
-    slots: list[Slot]
+    numbers: list[bool]
     cut: int | None
     shapes: list[_Shape] = field(default_factory=list)
-    rows: list[Sequence[str]] = field(default_factory=list)
 
 
 @dataclass(slots=True)
 class PatternGrouper:
-    """Takes messages one by one and groups them all at once; equal input in equal order gives equal patterns."""
+    """Takes messages in batches; equal ones in equal order give equal patterns, whatever the batches."""
 
-    _shapes: list[_Shape] = field(default_factory=list)
-    _parts: TokenParts = field(default_factory=TokenParts)
-    _by_line: dict[str, _Shape] = field(default_factory=dict)
-    _by_zeros: dict[bytes, _Shape] = field(default_factory=dict)
-    _by_shape: dict[bytes, _Shape] = field(default_factory=dict)
-    _texts: list[_Text] = field(default_factory=list)
-    _by_text: dict[str, _Text] = field(default_factory=dict)
+    _shapes: dict[bytes, _Shape] = field(default_factory=dict)
+    _texts: dict[str, _Text] = field(default_factory=dict)
     _grouping: Grouping | None = None
 
-    def add(self, message: str, epoch: float | None, rank: int) -> int:
-        """Count a message and return the number of its shape, to be looked up in `Grouping.places`."""
-        line = message.split("\n", 1)[0] if "\n" in message else message
-        start = line[:MAX_TEMPLATE_CHARS]
-        shape = self._by_line.get(start)
-        if shape is None:
-            shape = self._take(start, len(line) > MAX_TEMPLATE_CHARS)
-        shape.count += 1
+    def add(self, messages: Sequence[str], epochs: Iterable[float | None] = (), ranks: Iterable[int] = ()) -> list[int]:
+        """Count messages and return the shape of each, to be looked up in `Grouping.places`."""
+        if not messages:
+            return []
         self._grouping = None
-        if rank > shape.rank:
-            shape.rank = rank
-        if epoch is not None:
-            if shape.first is None or epoch < shape.first:
-                shape.first = epoch
-            if shape.last is None or epoch > shape.last:
-                shape.last = epoch
-        return shape.index
+        places: dict[str, int] = {}
+        firsts = list(map(places.setdefault, messages, range(len(messages))))
+        shapes = self._shapes_of(places)
+        index_at = dict(zip(places.values(), [shape.index for shape in shapes], strict=True))
+        found = list(map(index_at.__getitem__, firsts))
+        by_index = {shape.index: shape for shape in shapes}
+        for index, count in Counter(found).items():
+            by_index[index].count += count
+        for index, rank in zip(found, ranks, strict=False):
+            by_index[index].rank = max(by_index[index].rank, rank)
+        for index, epoch in zip(found, epochs, strict=False):
+            if epoch is not None:
+                by_index[index].take_in_time(epoch)
+        return found
 
     @property
     def grouping(self) -> Grouping:
         """All messages so far as patterns whose counts add up to their number."""
         if self._grouping is None:
-            self._take_in()
-            self._grouping = self._group()
+            self._grouping = _group(list(self._texts.values()), len(self._shapes))
         return self._grouping
 
-    def _take(self, line: str, cut: bool) -> _Shape:
-        if len(self._by_line) >= _MAX_LINES:
-            self._take_in()
-            self._by_line.clear()
-        zeros = zeroed(line)
-        shape = self._by_zeros.get(zeros) or self._find_shape(zeros, line, cut)
-        shape.pending.append(line)
-        self._by_line[line] = shape
-        return shape
+    def _shapes_of(self, messages: Collection[str]) -> list[_Shape]:
+        lines, cut = _starts(messages)
+        zeros = zeroed(lines)
+        firsts: dict[bytes, str] = {}
+        for zero, line in zip(zeros, lines, strict=True):
+            firsts.setdefault(zero, line)
+        keys = shape_keys(firsts)
+        self._learn(zip(keys, firsts.values(), strict=True), cut)
+        of_zeros = {
+            zero: self._shapes.get(key) or self._shapes[_OTHER_KEY] for zero, key in zip(firsts, keys, strict=True)
+        }
+        shapes = list(map(of_zeros.__getitem__, zeros))
+        for shape, line in zip(shapes, lines, strict=True):
+            shape.lines.append(line)
+        _compare(dict.fromkeys(shapes))
+        return shapes
 
-    def _find_shape(self, zeros: bytes, line: str, cut: bool) -> _Shape:
-        key = shape_of(zeros)
-        shape = self._by_shape.get(key)
-        if shape is None and len(self._shapes) < _MAX_SHAPES:
-            shape = self._by_shape[key] = _Shape(len(self._shapes), line, _CUT_END_CHARS if cut else None)
-            self._shapes.append(shape)
-        if shape is None:
-            shape = self._by_shape.setdefault(b"00", _Shape(len(self._shapes), OTHER, None))
-            if shape.index == len(self._shapes):
-                self._shapes.append(shape)
-        if len(self._by_zeros) < _MAX_SHAPES:
-            self._by_zeros[zeros] = shape
-        return shape
-
-    def _take_in(self) -> None:
-        """Give each new shape its text, and each slot the values of the lines that wait."""
-        for shape in self._shapes:
-            if not shape.pending:
-                continue
-            if shape.text is None:
-                shape.text = self._text(shape)
-            if shape.values and shape.pending != [shape.line]:
-                _take_in_runs(shape.text.slots, shape)
-            shape.pending.clear()
-        for text in self._texts:
-            for slot, column in zip(text.slots, zip(*text.rows, strict=True), strict=False):
-                slot.add(set(column))
-            text.rows.clear()
-
-    def _text(self, shape: _Shape) -> _Text:
-        parts = [self._parts[token] for token in shape.line.split() or [""]]
-        shape.values = [value for _, values in parts if values for value in values]
-        key = " ".join([fixed for fixed, _ in parts])
-        text = self._by_text.get(key)
-        if text is None:
-            slots = [new_slots(fixed, values) for fixed, values in parts]
-            cut = 0 if len(parts) > _MAX_TOKENS else shape.cut
-            tokens = [fixed for fixed, _ in parts[:_MAX_TOKENS]]
-            text = self._by_text[key] = _Text(tokens, slots[:_MAX_TOKENS], list(chain.from_iterable(slots)), cut)
-            self._texts.append(text)
-        elif shape.values:
-            text.rows.append(shape.values)
-        text.shapes.append(shape)
-        return text
-
-    def _group(self) -> Grouping:
-        counts = [sum(shape.count for shape in text.shapes) for text in self._texts]
-        groups, rest = merge_texts([text.tokens for text in self._texts], counts)
-        patterns = [_pattern([self._texts[index] for index in group]) for group in groups]
-        if rest:
-            groups = [*groups, rest]
-            patterns.append(_counted(PatternCount([OTHER], [()]), [self._texts[index] for index in rest]))
-        places = [0] * len(self._shapes)
-        for place, group in enumerate(groups):
-            for index in group:
-                for shape in self._texts[index].shapes:
-                    places[shape.index] = place
-        return Grouping(patterns, places)
+    def _learn(self, lines: Iterable[tuple[bytes, str]], cut: Container[str]) -> None:
+        """Make a shape for each new key, or one for all that find no room."""
+        new: dict[bytes, str] = {}
+        for key, line in lines:
+            if key not in self._shapes:
+                kept = len(self._shapes) + len(new) < _MAX_SHAPES
+                new.setdefault(key if kept else _OTHER_KEY, line if kept else OTHER)
+        for key, line, (fixed, values) in zip(new, new.values(), fixed_texts(new.values()), strict=True):
+            text = self._texts.get(fixed)
+            if text is None:
+                text = self._texts[fixed] = _new_text(fixed, line in cut)
+            self._shapes[key] = shape = _Shape(len(self._shapes), key.count(b"0"), values, text)
+            text.shapes.append(shape)
 
 
-def _take_in_runs(slots: Sequence[Slot], shape: _Shape) -> None:
-    """Lines of one shape have as many runs of digits each: those of one slot stand in columns."""
-    lines = [shape.line, *shape.pending]
-    runs = digit_runs(lines)
-    width = len(runs) // len(lines)
-    at = 0
-    for slot, value in zip(slots, shape.values, strict=True):
-        count = runs_of(value)
-        slot.add_runs([runs[at + step :: width] for step in range(count)])
-        at += count
+def _starts(messages: Collection[str]) -> tuple[list[str], set[str]]:
+    """Return the first lines of messages, at most as long as a template, and those that were longer."""
+    if max(map(len, messages)) <= MAX_TEMPLATE_CHARS and "\n" not in "".join(messages):
+        return list(messages), set()
+    lines = list(map(first_line, messages))
+    starts = [line[:MAX_TEMPLATE_CHARS] for line in lines]
+    return starts, {start for line, start in zip(lines, starts, strict=True) if len(line) > len(start)}
+
+
+def _new_text(fixed: str, cut: bool) -> _Text:
+    tokens = fixed.split() or [""]
+    if len(tokens) <= _MAX_TOKENS:
+        return _Text(tokens, measured(fixed), _CUT_END_CHARS if cut else None)
+    return _Text(tokens[:_MAX_TOKENS], measured(" ".join(tokens[:_MAX_TOKENS])), 0)
+
+
+def _compare(shapes: Collection[_Shape]) -> None:
+    """Find what differs between the lines of each shape; then only the first one is kept."""
+    for shape in shapes:
+        if shape.values and len(shape.lines) > 1:
+            spans = spans_of(shape.values, shape.text.numbers, digit_runs(shape.lines), shape.width)
+            shape.spans = wider(shape.spans, spans) if shape.spans else spans
+        del shape.lines[1:]
+
+
+def _group(texts: Sequence[_Text], shapes: int) -> Grouping:
+    counts = [sum([shape.count for shape in text.shapes]) for text in texts]
+    groups, rest = merge_texts([text.tokens for text in texts], counts)
+    patterns = [_pattern([texts[index] for index in group]) for group in groups]
+    if rest:
+        groups = [*groups, rest]
+        patterns.append(_counted([OTHER], [], [], [], [texts[index] for index in rest]))
+    places = [0] * shapes
+    for place, group in enumerate(groups):
+        for index in group:
+            for shape in texts[index].shapes:
+                places[shape.index] = place
+    return Grouping(patterns, places)
 
 
 def _pattern(texts: Sequence[_Text]) -> PatternCount:
     """Join texts of one length: tokens that differ become a wildcard, after their key if they have the same."""
-    first = texts[0]
-    if len(texts) == 1:
-        return _counted(PatternCount(first.tokens, first.by_token), texts)
-    tokens: list[str] = []
-    slots: list[tuple[Slot, ...]] = []
-    parts = zip(*(text.by_token for text in texts), strict=True)
-    for column, alike in zip(zip(*(text.tokens for text in texts), strict=True), parts, strict=True):
-        token = column[0]
-        if column.count(token) == len(column):
-            tokens.append(token)
-            slots.append(tuple(map(joined, zip(*alike, strict=True))) if alike[0] else ())
-        else:
-            keys = set(map(key_of, column))
-            tokens.append((keys.pop() if len(keys) == 1 else "") + ANY)
-            slots.append(())
-    return _counted(PatternCount(tokens, slots), texts)
-
-
-def _counted(pattern: PatternCount, texts: Sequence[_Text]) -> PatternCount:
-    pattern.cut = max((text.cut for text in texts if text.cut is not None), default=None)
+    tokens, numbers = texts[0].tokens, texts[0].numbers
     shapes = [shape for text in texts for shape in text.shapes]
-    pattern.count = sum([shape.count for shape in shapes])
-    pattern.first = min([shape.first for shape in shapes if shape.first is not None], default=None)
-    pattern.last = max([shape.last for shape in shapes if shape.last is not None], default=None)
-    pattern.rank = max([shape.rank for shape in shapes])
-    return pattern
+    rows, spans = [shape.values for shape in shapes], [shape.spans for shape in shapes if shape.spans]
+    if len(texts) > 1:
+        columns = list(zip(*(text.tokens for text in texts), strict=True))
+        alike = [column.count(column[0]) == len(column) for column in columns]
+        tokens = [column[0] if same else _wildcard(column) for same, column in zip(alike, columns, strict=True)]
+        kept = [_kept_slots(text.tokens, alike) for text in texts]
+        numbers = list(compress(numbers, kept[0]))
+        rows = [
+            list(compress(shape.values, keep)) for text, keep in zip(texts, kept, strict=True) for shape in text.shapes
+        ]
+        spans = [
+            list(compress(shape.spans, keep))
+            for text, keep in zip(texts, kept, strict=True)
+            for shape in text.shapes
+            if shape.spans
+        ]
+    shown, ranges = told(rows, spans, numbers)
+    return _counted(tokens, rows[0][: len(numbers)], shown, ranges, texts)
+
+
+def _wildcard(tokens: Sequence[str]) -> str:
+    keys = set(map(key_of, tokens))
+    return (keys.pop() if len(keys) == 1 else "") + ANY
+
+
+def _kept_slots(tokens: Sequence[str], kept: Sequence[bool]) -> list[bool]:
+    """Say of each slot whether its token is kept."""
+    return [keep for token, keep in zip(tokens, kept, strict=True) if MARK in token for _ in range(token.count(MARK))]
+
+
+def _counted(
+    tokens: list[str], first: list[str], shown: list[str], ranges: list[tuple[str, str]], texts: Sequence[_Text]
+) -> PatternCount:
+    shapes = [shape for text in texts for shape in text.shapes]
+    return PatternCount(
+        tokens,
+        first,
+        shown,
+        ranges,
+        cut=max([text.cut for text in texts if text.cut is not None], default=None),
+        count=sum([shape.count for shape in shapes]),
+        first=min([shape.first for shape in shapes if shape.first is not None], default=None),
+        last=max([shape.last for shape in shapes if shape.last is not None], default=None),
+        rank=max([shape.rank for shape in shapes]),
+    )

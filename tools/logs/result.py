@@ -82,7 +82,7 @@ def event_priority(events: Sequence[dict[str, Any]]) -> list[int]:
 def _candidates(events: Sequence[dict[str, Any]]) -> list[Candidate]:
     grouper = PatternGrouper()
     ranks = [telling_rank(event.get("level"), str(event.get("message"))) for event in events]
-    shapes = [grouper.add(str(event.get("message")), None, rank) for event, rank in zip(events, ranks, strict=True)]
+    shapes = grouper.add([str(event.get("message")) for event in events], ranks=ranks)
     patterns, places = grouper.grouping.patterns, [grouper.grouping.places[shape] for shape in shapes]
     return [Candidate(place, rank, patterns[place].count) for place, rank in zip(places, ranks, strict=True)]
 

@@ -7,7 +7,7 @@ matched with the same predicate that the files backend uses.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from zoneinfo import ZoneInfo
 
@@ -20,7 +20,7 @@ from tools.logs.events import MAX_ATTRIBUTE_CHARS, EventView
 from tools.logs.levels import level_counts, telling_rank
 from tools.logs.match import compile_predicate
 from tools.logs.pattern_list import response_patterns
-from tools.logs.patterns import PatternGrouper
+from tools.logs.patterns import Grouping, PatternGrouper
 from tools.logs.query import needles
 from tools.logs.request import LogEvent, QueryLogsResponse
 from tools.logs.scan import Window
@@ -56,23 +56,20 @@ class Sample:
 class _Match:
     found: Found
     rank: int
-    shape: int
 
 
 def make_response(
     topic: TopicEntry, query: ParsedQuery, window: Window, sample: Sample, limit: int
 ) -> QueryLogsResponse:
     """Make the answer. Raises ToolFailure with PARTIAL_RESULT when nothing matched and not everything was seen."""
-    grouper = PatternGrouper()
-    matches = list(_matches(sample.found, query, grouper))
+    matches = list(_matches(sample.found, query))
     incomplete = sample.partial or sample.more
     if incomplete and not matches:
         raise ToolFailure(ToolErrorCode.PARTIAL_RESULT)
     counted = sample.matching if sample.matching is not None and len(matches) == len(sample.found) else None
     total = max(len(matches), counted or 0)
     format_time = time_formatter(ZoneInfo(topic.timezone))
-    grouping = grouper.grouping
-    places = [grouping.places[match.shape] for match in matches]
+    grouping, places = _grouped(matches)
     candidates = [
         Candidate(place, match.rank, grouping.patterns[place].count)
         for place, match in zip(places, matches, strict=True)
@@ -94,13 +91,22 @@ def make_response(
     )
 
 
-def _matches(found: Iterable[Found], query: ParsedQuery, grouper: PatternGrouper) -> Iterable[_Match]:
+def _matches(found: Iterable[Found], query: ParsedQuery) -> Iterable[_Match]:
     predicate = compile_predicate(query.node)
     for item in found:
         if predicate(item.view):
-            message = item.view.message
-            rank = telling_rank(item.view.level, message[:2000])
-            yield _Match(item, rank, grouper.add(message, item.epoch, rank))
+            yield _Match(item, telling_rank(item.view.level, item.view.message[:2000]))
+
+
+def _grouped(matches: Sequence[_Match]) -> tuple[Grouping, list[int]]:
+    """Return the patterns, and which of them each match has."""
+    grouper = PatternGrouper()
+    shapes = grouper.add(
+        [match.found.view.message for match in matches],
+        [match.found.epoch for match in matches],
+        [match.rank for match in matches],
+    )
+    return grouper.grouping, [grouper.grouping.places[shape] for shape in shapes]
 
 
 def _searched_from(window: Window, sample: Sample, counted: int | None) -> float:
