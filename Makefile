@@ -24,10 +24,10 @@ DEV := .venv/.dev
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 INPUTS := pyproject.toml constraints.txt
 
-.PHONY: help diagnose test check lint format proofs bench studio incidents clean
+.PHONY: help diagnose test check lint format proofs e2e bench studio incidents clean
 
 help: ## Show the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
 
 diagnose: $(RUNTIME) ## Diagnose the example incident: no key, no server, no data of yours
 	@SUPERBIZ_CATALOG="$${SUPERBIZ_CATALOG:-examples/shop/superbiz.toml}" $(BIN)/superbiz diagnose "$$QUESTION"
@@ -48,6 +48,10 @@ format: $(DEV) ## Format the code
 
 proofs: $(DEV) ## Run the longer proofs
 	$(BIN)/python -m pytest -m slow $(PYTEST_ARGS)
+
+e2e: $(DEV) ## Compare everything that a served run leaves: on SQLite, then on PostgreSQL and Redis
+	$(BIN)/python -m tests.e2e.check
+	$(BIN)/python -m tests.e2e.check --servers
 
 bench: $(DEV) ## Measure the loop, its checkpoints, searches, log patterns, back-tests and the service under load
 	$(BIN)/python -m tests.bench.loop_cost

@@ -25,7 +25,7 @@ from nodes.forking import Fork, check_forkable, copy_run, forked_settings, merge
 from nodes.lease import lease_kept
 from nodes.node_run import CURRENT_NODE, NodeResult, NodeRun, RecordingClock
 from nodes.outside import Outside, observed
-from nodes.ports import ORIGIN, ArchiveEntry, JournalBatch, Resources, RunOrigin, RunRecord
+from nodes.ports import ORIGIN, ArchiveEntry, JournalBatch, Resources, RunOrigin, RunRecord, owner_called
 from nodes.run_end import LIVE, end_without_result
 from nodes.usage import usage_of
 from tools.catalog import parse_time
@@ -50,6 +50,10 @@ class GraphNode(Protocol):
 
 class RunTakenElsewhere(Exception):
     """Another execution holds this Run's lease; this one must not go on (R3)."""
+
+
+class RunOfAnother(PermissionError):
+    """The state names a Run of somebody else: whoever edited it must not get at that Run's evidence (R134)."""
 
 
 class DiagnosisHarnessCore:
@@ -84,9 +88,9 @@ class DiagnosisHarnessCore:
             lease_until=now + resources.lease_seconds,
             forked_from=settings.forked_from,
             intent=intent,
-            owner=_owner(run),
+            owner=run.owner,
             thread_id=run.thread_id,
-            session_lock=session_lock(origin, session_id),
+            session_lock=session_lock(origin, session_id) or _thread_lock(run),
             context=run.context.model_dump(mode="json") if origin else None,
         )
         if await resources.runs.create(record):
@@ -96,9 +100,37 @@ class DiagnosisHarnessCore:
             return settings
         if held.internal_state not in TERMINAL:
             await self._hold_lease(run, held)
+        # Accepted earlier, it may have waited: its clocks begin now, or began when another process wrote this node down.
         # A replay starts the Run once: the time it began is the one it must be told (R67).
-        run.clock.readings[:] = [held.created_at]
-        return self._settings(run, run_id, held.created_at)
+        written = await resources.journal.archived_one(run_id, "clock", CURRENT_NODE.get())
+        began = float(written["readings"][0]) if written and written["readings"] else now
+        run.clock.readings[:] = [began]
+        return self._settings(run, run_id, began)
+
+    async def adopt(self, run: NodeRun, query: str) -> NodeRun:
+        """Take up the Run that the service has stored for a host to begin: it has the id of the host's thread (R134).
+
+        Neither state nor config are asked, a caller could set both. Raises RunTakenElsewhere when the Run was cancelled
+        before it began, or somebody else has just begun it.
+        """
+        if not run.resources.on_host or run.thread_id is None or run.execution_id is None:
+            return run
+        held = await run.resources.runs.get(run.thread_id)
+        # The service knows no thread of a Run that a host begins; other Runs are none of a host's.
+        if held is None or held.thread_id is not None or held.query != query:
+            return run
+        if run.caller is not None and held.owner != run.owner:
+            return run
+        if held.execution_id not in (None, run.execution_id):
+            return run
+        runs, begun = run.resources.runs, held.internal_state is RunState.RUNNING
+        if not begun and not await runs.transition(held.run_id, frozenset({RunState.CREATED}), RunState.RUNNING):
+            raise RunTakenElsewhere(held.run_id)
+        now = run.clock.now()
+        until = now + self._resources.lease_seconds
+        if not await runs.take_lease(held.run_id, run.execution_id, now, until, False):
+            raise RunTakenElsewhere(held.run_id)
+        return replace(run, origin=RunOrigin(held.run_id, held.owner, alone_in_session=True))
 
     async def enter(self, run: NodeRun, state: Mapping[str, Any], node: str) -> tuple[NodeRun, Fork | None]:
         """Check who enters which Run (R3): go on, take over, or fork a finished Run into a new one.
@@ -109,6 +141,8 @@ class DiagnosisHarnessCore:
         """
         settings = run.run
         record = await run.resources.runs.get(settings.run_id)
+        if record is not None and run.caller is not None and record.owner != owner_called(run.caller):
+            raise RunOfAnother("the state names a run of another caller")
         run = replace(run, record=record)
         resumed = run.origin is not None and run.origin.run_id == settings.run_id
         if record is None or (not resumed and self._is_fork(record, run.execution_id, node)):
@@ -187,11 +221,13 @@ class DiagnosisHarnessCore:
         return replace(run, settings=settings, record=record), fork
 
 
-def _owner(run: NodeRun) -> str | None:
-    if run.origin is not None:
-        return run.origin.owner
-    # A fork belongs to whom the Run belonged that it was made from.
-    return run.record.owner if run.record is not None else None
+def thread_lock(thread_id: str) -> str:
+    """Return what the only active Run of a host's thread holds. Pure."""
+    return json.dumps({"thread": thread_id})
+
+
+def _thread_lock(run: NodeRun) -> str | None:
+    return thread_lock(run.thread_id) if run.resources.one_run_per_thread and run.thread_id else None
 
 
 def session_lock(origin: RunOrigin | None, session_id: str | None) -> str | None:
@@ -264,6 +300,7 @@ def _node_run(
 ) -> NodeRun:
     info, outside = runtime.execution_info, Outside()
     origin = get_config().get("configurable", {}).get(ORIGIN)
+    user = runtime.server_info.user if runtime.server_info is not None else None
     return NodeRun(
         resources=observed(resources, outside),
         settings=None if starts_run else RunSettings.model_validate(state["run"]),
@@ -274,6 +311,7 @@ def _node_run(
         clock=RecordingClock(resources.clock),
         # Over a wire comes plain data, never an instance.
         origin=origin if isinstance(origin, RunOrigin) else None,
+        caller=str(user.identity) if user is not None else None,
         thread_id=info.thread_id if info is not None else None,
         outside=outside,
     )

@@ -8,6 +8,7 @@ import logging
 from collections.abc import AsyncIterator
 
 from nodes.node_run import NodeRun
+from nodes.ports import Resources
 
 logger = logging.getLogger("superbiz.harness")
 
@@ -18,21 +19,28 @@ async def lease_kept(run: NodeRun) -> AsyncIterator[None]:
     if run.settings is None or run.execution_id is None:
         yield
         return
-    keeper = asyncio.create_task(_keep(run, run.execution_id))
+    async with lease_renewed(run.resources, run.run.run_id, run.execution_id):
+        yield
+
+
+@contextlib.asynccontextmanager
+async def lease_renewed(resources: Resources, run_id: str, execution_id: str) -> AsyncIterator[None]:
+    """Renew the lease that an execution holds, long before it ends."""
+    keeper = asyncio.create_task(_keep(resources, run_id, execution_id))
     try:
         yield
     finally:
         keeper.cancel()
 
 
-async def _keep(run: NodeRun, execution_id: str) -> None:
-    seconds = run.resources.lease_seconds
+async def _keep(resources: Resources, run_id: str, execution_id: str) -> None:
+    seconds = resources.lease_seconds
     while True:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds / 3):
                 await asyncio.Event().wait()
-        now = run.resources.clock.now()
+        now = resources.clock.now()
         try:
-            await run.resources.runs.take_lease(run.run.run_id, execution_id, now, now + seconds, False)
+            await resources.runs.take_lease(run_id, execution_id, now, now + seconds, False)
         except Exception as error:
             logger.warning("could not renew a lease: %s", type(error).__name__)

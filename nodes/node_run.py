@@ -6,14 +6,16 @@ from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
+from uuid import UUID, uuid5
 
 from graph.context import DiagnosisContext
 from graph.contract import RunState, TraceEvent
 from nodes.contract import CollectionEnd, EndCause, RunSettings
 from nodes.outside import Outside
-from nodes.ports import AgentStepRow, ArchiveEntry, Clock, ModelClient, Resources, RunOrigin, RunRecord
+from nodes.ports import AgentStepRow, ArchiveEntry, Clock, ModelClient, Resources, RunOrigin, RunRecord, owner_called
 
 ACTIVE = frozenset({RunState.CREATED, RunState.RUNNING})
+_RUN_OF_EXECUTION = UUID("6f1c7c0e-5a0b-4e0e-9d3c-3c1f2b7a9e51")
 CURRENT_NODE: ContextVar[str] = ContextVar("superbiz_current_node", default="")
 """Key of the node execution in hand, e.g. "0007:dedup_scope": by it a replay's clock and stores know where they are."""
 
@@ -55,9 +57,20 @@ class NodeRun:
     context: DiagnosisContext
     clock: RecordingClock
     origin: RunOrigin | None = None
+    caller: str | None = None
+    """Who asks, as the host that checked it says; None where nobody did."""
     thread_id: str | None = None
     new_ids: list[str] = field(default_factory=list)
     outside: Outside = field(default_factory=Outside)
+
+    @property
+    def owner(self) -> str | None:
+        """Who the Run belongs to: its origin says, else the host; a fork belongs to whom it was made from."""
+        if self.origin is not None:
+            return self.origin.owner
+        if self.caller is not None:
+            return owner_called(self.caller)
+        return self.record.owner if self.record is not None else None
 
     @property
     def run(self) -> RunSettings:
@@ -73,11 +86,18 @@ class NodeRun:
         return value
 
     def new_run_id(self) -> str:
-        """Return the id that whoever starts the Run has given it, else a fresh one."""
-        if self.origin is None:
+        """Return the id that whoever starts the Run has given it, else a fresh one.
+
+        A host that repeats an execution whose process died begins no second Run: there the execution names it.
+        """
+        if self.origin is not None:
+            value = self.origin.run_id
+        elif self.resources.on_host and self.execution_id is not None:
+            value = str(uuid5(_RUN_OF_EXECUTION, self.execution_id))
+        else:
             return self.new_id()
-        self.new_ids.append(self.origin.run_id)
-        return self.origin.run_id
+        self.new_ids.append(value)
+        return value
 
     def model(self) -> ModelClient:
         """Return the model client this Run uses."""

@@ -163,6 +163,13 @@ class RunOrigin:
 
 ORIGIN = "run_origin"
 """Key of the RunOrigin in the config's `configurable`."""
+LOCAL_CALLER = "(local)"
+"""What a host calls whoever needs no token because it runs on this machine; no token can have this name."""
+
+
+def owner_called(caller: str | None) -> str | None:
+    """Return the owner of a caller's Runs; local use has none. Pure."""
+    return None if caller == LOCAL_CALLER else caller
 
 
 class SessionBusy(Exception):
@@ -325,6 +332,10 @@ class Resources:
     model_timeout_seconds: float = 120.0
     host_serialises_threads: bool = False
     """True on a server that runs one execution per thread at a time: then a Run may be taken over at once (R3)."""
+    on_host: bool = False
+    """True on a server that begins Runs which the service has stored, and repeats executions whose process died."""
+    one_run_per_thread: bool = False
+    """True on a server that lets two executions loose on one thread: then the run store refuses the second (R134)."""
     default_context: DiagnosisContext = field(default_factory=DiagnosisContext)
     """The configured settings of a Run; a host's context overrides them field by field."""
     pause: Callable[[float], Awaitable[None]] | None = None

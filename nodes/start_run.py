@@ -78,9 +78,11 @@ async def _started(state: Mapping[str, Any], run: NodeRun) -> NodeResult:
     # Before anything is stored: a model that does not exist refuses the question, and no Run is left behind.
     client = run.resources.models.client(context.model)
     model = client.name
+    core = DiagnosisHarnessCore(run.resources)
+    run = await core.adopt(run, query)
     before = await _run_before(run, session_id)
     previous = _previous_turn(before) if before is not None else None
-    settings = await DiagnosisHarnessCore(run.resources).start_run(run, query, session_id)
+    settings = await core.start_run(run, query, session_id)
     budget = RunBudget(limits=settings.limits, started_at=settings.started_at)
     return NodeResult(
         update=fresh_run_update(state, settings.model_dump(mode="json"), budget, previous) | {"query": query},
@@ -112,7 +114,7 @@ async def _run_before(run: NodeRun, session_id: str | None) -> RunRecord | None:
     """Find the session's latest diagnosis that published something (R99)."""
     if session_id is None:
         return None
-    return await run.resources.runs.previous_turn(session_id, run.origin.owner if run.origin else None)
+    return await run.resources.runs.previous_turn(session_id, run.owner)
 
 
 def _previous_turn(record: RunRecord) -> str | None:

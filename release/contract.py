@@ -73,8 +73,8 @@ class Conclusion(StrictModel):
         min_length=1,
         max_length=1000,
         description=(
-            "The root cause, no more than the supporting analyses show. Put between backticks only text that occurs "
-            "verbatim in a result that one of them cites."
+            "The deepest cause the evidence shows, or the answer to a question for facts; no more than the supporting "
+            "analyses show. Put between backticks only text that occurs verbatim in a result that one of them cites."
         ),
     )
     supporting_analysis_ids: list[AnalysisId] = Field(
@@ -116,17 +116,17 @@ class DraftLimitations(StrictModel):
     missing_info: list[Note] = Field(
         default_factory=list,
         max_length=8,
-        description="Information only the user can give and without which the investigation cannot go on.",
+        description="What only the user can tell and the investigation needs.",
     )
     unverified: list[Note] = Field(
-        default_factory=list, max_length=8, description="What stays open although it was looked into."
+        default_factory=list, max_length=8, description="What stays open, looked into or not."
     )
 
 
 class DiagnosisDraft(StrictModel):
     """The model's final answer; `conclusion: null` is a legal end (R73)."""
 
-    conclusion: Conclusion | None = Field(description="null when the evidence carries no root cause: a legal end.")
+    conclusion: Conclusion | None = Field(description="null when the evidence carries no such statement: a legal end.")
     analyses: list[Analysis] = Field(max_length=12, description="May be empty.")
     limitations: DraftLimitations
 

@@ -57,6 +57,12 @@ class EvidenceView:
         return {key: value for key, value in source.items() if key not in _BESIDE}
 
     @property
+    def shown_scope(self) -> Mapping[str, Any]:
+        """The scope as a model sees it: with the window a relative lookback came to, where the tool tells it (R51)."""
+        told = self.observation.get("scope") if self.observation else None
+        return told if isinstance(told, Mapping) else self.scope
+
+    @property
     def found(self) -> bool:
         """True when the call returned something."""
         return self.evidence_status is EvidenceStatus.EVIDENCE_FOUND

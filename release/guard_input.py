@@ -45,7 +45,7 @@ def cited_views(draft: DiagnosisDraft, evidence: Mapping[str, EvidenceView]) -> 
 
 
 def _observation(view: EvidenceView, share: int, wanted: Sequence[str]) -> dict[str, Any]:
-    scope, scope_cut = fit_json(dict(view.scope), min(_SCOPE_BYTES, max(share // 4, 16)), wanted)
+    scope, scope_cut = fit_json(dict(view.shown_scope), min(_SCOPE_BYTES, max(share // 4, 16)), wanted)
     fixed = {
         "tool_call_id": view.tool_call_id,
         "results": view.kind.value,

@@ -91,7 +91,7 @@ def _of_result(result: PublishedResult) -> tuple[dict[str, Any], list[str]]:
         "missing_info": list(limits.missing_info),
         "unverified": list(limits.unverified),
         "findings": [finding.statement for finding in result.findings],
-        "scope": [each.scope for each in result.scope],
+        "scope": [_in_order(each.scope) for each in result.scope],
         "documents": [document.title for document in result.documents],
     }
     return parts, [call for finding in result.findings for call in finding.tool_call_ids]
@@ -103,9 +103,14 @@ def _of_fallback(fallback: SafeFallback) -> tuple[dict[str, Any], list[str]]:
         "reason": fallback.reason.value,
         "missing_info": list(fallback.limitations.missing_info),
         "findings": [fact.statement for fact in fallback.observed_facts],
-        "scope": [step.scope for step in fallback.process],
+        "scope": [_in_order(step.scope) for step in fallback.process],
     }
     return parts, [fact.tool_call_id for fact in fallback.observed_facts]
+
+
+def _in_order(scope: Mapping[str, Any]) -> dict[str, Any]:
+    """Order the keys: a store or a bundle that gives them back in another order must not change the text."""
+    return dict(sorted(scope.items()))
 
 
 def _scrubber(calls: Iterable[str]) -> Callable[[str], str]:

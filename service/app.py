@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from langgraph.checkpoint.base import BaseCheckpointSaver
-from sqlalchemy.ext.asyncio import AsyncEngine
 
 from graph.chat import ChatGraph, build_chat_graph
 from graph.diagnosis import DiagnosisGraph, build_diagnosis_graph
@@ -37,6 +36,7 @@ from service.system_view import SystemView, catalog_view
 from service.tracing import start_tracing
 from tools.canonical.store import CanonicalStore
 from tools.catalog import Catalog, load_catalog
+from tools.database import Database
 from tools.evidence_tool import EvidenceTool
 
 KNOWLEDGE_FOLDER = "knowledge"
@@ -121,19 +121,17 @@ async def open_app(
 
 
 @asynccontextmanager
-async def open_runs(parts: Parts, *, host_serialises_threads: bool = False) -> AsyncIterator[App]:
-    """Open the database over ready parts; the graph has no checkpointer of its own (LangGraph Server brings one)."""
+async def open_runs(parts: Parts, *, hosted: bool = False) -> AsyncIterator[App]:
+    """Open the database over ready parts; the graph has no checkpointer of its own (a `hosted` one gets the host's)."""
     engine = await _open_engine(parts.settings)
     try:
         async with open_canonical_over(engine, parts.settings) as canonical:
-            yield assemble(parts, engine, canonical, host_serialises_threads=host_serialises_threads)
+            yield assemble(parts, engine, canonical, hosted=hosted)
     finally:
         await engine.dispose()
 
 
-def assemble(
-    parts: Parts, engine: AsyncEngine, canonical: CanonicalStore, *, host_serialises_threads: bool = False
-) -> App:
+def assemble(parts: Parts, engine: Database, canonical: CanonicalStore, *, hosted: bool = False) -> App:
     """Tie parts, database and canonical store together. Touches nothing yet."""
     settings, clock = parts.settings, SystemClock()
     runs = SqlRunStore(engine)
@@ -150,7 +148,9 @@ def assemble(
         lease_seconds=settings.lease_seconds,
         run_timeout_seconds=settings.run_timeout_seconds,
         model_timeout_seconds=settings.model_timeout_seconds,
-        host_serialises_threads=host_serialises_threads,
+        on_host=hosted,
+        host_serialises_threads=hosted,
+        one_run_per_thread=hosted and settings.host_url is not None,
         default_context=settings.context(),
         start_archive=parts.start_archive,
         describe_system=SystemView(parts.catalog, settings.home / KNOWLEDGE_FOLDER),
@@ -201,7 +201,7 @@ async def open_canonical(settings: Settings) -> AsyncIterator[CanonicalStore]:
         await engine.dispose()
 
 
-async def _open_engine(settings: Settings) -> AsyncEngine:
+async def _open_engine(settings: Settings) -> Database:
     await asyncio.to_thread(prepare_home, settings.home)
     try:
         return await open_database(settings.resolved_database_url())

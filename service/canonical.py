@@ -9,19 +9,18 @@ import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from sqlalchemy.ext.asyncio import AsyncEngine
-
 from service.settings import Settings, SettingsError, env_name
 from service.store.clock import SystemClock
 from tools.canonical.redis_url import RedisAddress, parse_redis_url
 from tools.canonical.sql import SqlCanonicalStore
 from tools.canonical.store import CanonicalStore
 from tools.contract import CanonicalRecord, InvocationStatus
+from tools.database import Database
 from tools.scope import make_scope
 
 
 @asynccontextmanager
-async def open_canonical_over(engine: AsyncEngine, settings: Settings) -> AsyncIterator[CanonicalStore]:
+async def open_canonical_over(engine: Database, settings: Settings) -> AsyncIterator[CanonicalStore]:
     """Open the configured store; Redis is asked for nothing yet. Raises SettingsError naming what cannot be read."""
     if settings.redis_url is None:
         yield SqlCanonicalStore(engine, SystemClock().now, ttl_seconds=settings.canonical_ttl_seconds)

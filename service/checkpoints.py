@@ -7,19 +7,19 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sqlite3
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import aiosqlite
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
-from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 from langgraph.types import StateSnapshot
 from sqlalchemy.engine import URL
 
 from service.contract import StorageError
+from service.file_saver import FileSaver
 from service.settings import Settings
 from service.store.engine import BUSY_TIMEOUT_SECONDS, database_url
 
@@ -55,19 +55,19 @@ def _plain_data() -> JsonPlusSerializer:
 
 @asynccontextmanager
 async def _in_file(home: Path) -> AsyncIterator[BaseCheckpointSaver[Any]]:
-    path = home / CHECKPOINT_FILE
     try:
-        await asyncio.to_thread(_private_file, path)
-        connection = await aiosqlite.connect(path, timeout=BUSY_TIMEOUT_SECONDS)
-    except (OSError, aiosqlite.Error):
+        saver = await asyncio.to_thread(_file_saver, home / CHECKPOINT_FILE)
+    except (OSError, sqlite3.Error):
         raise StorageError(f"SUPERBIZ_HOME: {CHECKPOINT_FILE} cannot be opened") from None
     try:
-        await connection.execute("PRAGMA synchronous=NORMAL")
-        saver = AsyncSqliteSaver(connection, serde=_plain_data())
-        await saver.setup()
         yield saver
     finally:
-        await connection.close()
+        await asyncio.to_thread(saver.close)
+
+
+def _file_saver(path: Path) -> FileSaver:
+    _private_file(path)
+    return FileSaver(path, BUSY_TIMEOUT_SECONDS, _plain_data())
 
 
 def _private_file(path: Path) -> None:

@@ -11,6 +11,7 @@ import contextlib
 import logging
 import uuid
 from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager
 from typing import Any, Literal
 
 from langchain_core.runnables import RunnableConfig
@@ -81,12 +82,15 @@ class Execution:
         on_step: OnStep | None = None,
         durability: Literal["sync", "async"] = "async",
         control: RunControl | None = None,
+        turn: AbstractAsyncContextManager[Any] | None = None,
     ) -> None:
+        """`turn` is entered before the Run goes on, and left at its end; no clock of the Run runs until then."""
         self._app = app
         self._context = context
         self._on_step = on_step
         self._durability = durability
         self._control = control or RunControl()
+        self._turn = turn or contextlib.nullcontext()
         self._execution_id = execution_id or str(uuid.uuid4())
         self._last_step = 0
         # A service's questions are routed first; a command asks for a diagnosis.
@@ -104,7 +108,7 @@ class Execution:
         """Run to an end or to the hand-over; None goes on from the last checkpoint. Raises CancelledError once marked."""
         limit = self._app.settings.run_timeout_seconds + grace_seconds
         try:
-            async with asyncio.timeout(limit) as guard, _insisting_on_cancel(guard):
+            async with self._turn, asyncio.timeout(limit) as guard, _insisting_on_cancel(guard):
                 await self._stream(graph_input)
             # The trace has its end now: a Run that still holds its lease tells a sweep that its process died before.
             await self._hand_over()

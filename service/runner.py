@@ -22,6 +22,7 @@ from graph.contract import Intent, RunState, TraceEventType
 from graph.state import DiagnosisInput
 from nodes.events import event
 from nodes.harness import session_lock
+from nodes.lease import lease_renewed
 from nodes.node_run import ACTIVE
 from nodes.ports import JournalBatch, RunOrigin, RunRecord, SessionBusy
 from nodes.run_end import end_without_result
@@ -31,6 +32,7 @@ from service.contract import StepView
 from service.execution import GRACE_SECONDS, Execution, OnStep
 from service.recovery import Takeover, keep_recovering
 from service.run_events import RunChanges, Step
+from service.run_log import log_begin, log_end
 from service.store.status import TERMINAL
 
 logger = logging.getLogger("superbiz.runs")
@@ -81,22 +83,29 @@ class _Live:
     task: asyncio.Task[None] | None = None
     steps: list[Step] | None = None
     """Finished steps of a Run begun here; None for one taken up, whose first steps only the store knows."""
+    waiting: bool = False
+    """True while the Run waits for its turn."""
 
 
 class RunManager:
-    """Carries at most `max_runs` Runs; open it with `async with`, closing hands over what has not ended."""
+    """Carries at most `max_runs` Runs, of which `max_executing` execute and the others wait in the order they came.
+
+    Open it with `async with`; closing hands over what has not ended.
+    """
 
     def __init__(
         self,
         app: App,
         *,
         max_runs: int,
+        max_executing: int = 8,
         stop_seconds: float = 10.0,
         changes: RunChanges | None = None,
         on_step: OnStep | None = None,
     ) -> None:
         self._app = app
         self._max_runs = max_runs
+        self._turns = asyncio.Semaphore(max_executing)
         self._stop_seconds = stop_seconds
         self._live: dict[str, _Live] = {}
         self._watcher: asyncio.Task[None] | None = None
@@ -199,22 +208,40 @@ class RunManager:
         asked: DiagnosisInput | None,
         execution_id: str | None = None,
     ) -> None:
+        execution_id = execution_id or record.execution_id
         execution = Execution(
             self._app,
             context,
             record=record,
-            execution_id=execution_id or record.execution_id,
+            execution_id=execution_id,
             on_step=self._on_step,
             durability="sync",
             control=live.control,
+            turn=self._turn(record.run_id, execution_id, live),
         )
         live.task = asyncio.create_task(self._run(record.run_id, execution, asked), name=f"run {record.run_id}")
+        log_begin(record.run_id, taken_up=live.steps is None)
+
+    @contextlib.asynccontextmanager
+    async def _turn(self, run_id: str, execution_id: str | None, live: _Live) -> AsyncIterator[None]:
+        """Wait for a turn, in the order the Runs came; the Run stays this process's own meanwhile."""
+        live.waiting = True
+        try:
+            async with lease_renewed(self._app.resources, run_id, execution_id or ""):
+                await self._turns.acquire()
+        finally:
+            live.waiting = False
+        try:
+            yield
+        finally:
+            self._turns.release()
 
     async def _run(self, run_id: str, execution: Execution, asked: DiagnosisInput | None) -> None:
         try:
-            await execution.run(asked, GRACE_SECONDS)
-        except asyncio.CancelledError:
-            pass  # a cancel's end, or the hand-over, is written by now
+            # A cancel's end, or the hand-over, is written once this has returned.
+            with contextlib.suppress(asyncio.CancelledError):
+                await execution.run(asked, GRACE_SECONDS)
+            await log_end(self._app.runs, run_id)
         finally:
             self._live.pop(run_id, None)
             self.changes.moved(run_id)
@@ -269,9 +296,10 @@ class RunManager:
         with self.changes.watch(run_id) as changed:
             while True:
                 changed.clear()
-                record = await self._app.runs.get(run_id)
-                if record is None or record.internal_state in TERMINAL:
-                    return record
+                if run_id not in self._live:
+                    record = await self._app.runs.get(run_id)
+                    if record is None or record.internal_state in TERMINAL:
+                        return record
                 if self.stopping.is_set():
                     raise ServiceStopping
                 with contextlib.suppress(TimeoutError):
@@ -287,15 +315,19 @@ class RunManager:
             return
         _, late = await asyncio.wait(tasks, timeout=self._stop_seconds)
         for task in late:
-            task.cancel()
+            # One that is leaving already is about to give its lease back.
+            if not task.cancelling():
+                task.cancel()
         if late:
             await asyncio.wait(late, timeout=STOP_SECONDS)
 
     def stop(self) -> None:
         """Begin nothing more, go no step further, and send every reader away."""
         self.stopping.set()
-        for live in self._live.values():
+        for run_id, live in self._live.items():
             live.control.request_drain()
+            if live.waiting:
+                self._interrupt(run_id)
         self.changes.stop()
 
     async def _watch_cancels(self) -> None:
@@ -314,7 +346,9 @@ class RunManager:
 async def open_manager(app: App) -> AsyncIterator[RunManager]:
     """Open a manager with the configured bounds."""
     settings = app.settings
-    async with RunManager(app, max_runs=settings.max_runs, stop_seconds=settings.stop_seconds) as manager:
+    async with RunManager(
+        app, max_runs=settings.max_runs, max_executing=settings.max_executing, stop_seconds=settings.stop_seconds
+    ) as manager:
         recovering = asyncio.create_task(
             keep_recovering(app, lambda: manager.room, manager.take_up, lambda: manager.active)
         )

@@ -28,6 +28,7 @@ _MODEL = rf"^({OFFLINE}|openai:[A-Za-z0-9][A-Za-z0-9_.:/@\-]{{0,127}}|{RECORDED_
 _PATTERNS = {
     "model": f"must be {OFFLINE}, openai:NAME or {RECORDED_PREFIX}FILE (of recorded answers)",
     "base_url": "must be an http:// or https:// URL",
+    "host_url": "must be an http:// or https:// URL",
 }
 
 
@@ -120,6 +121,9 @@ class Settings(BaseSettings):
     )
     api_tokens_file: Path | None = Field(default=None, description="Instead: a file of NAME:TOKEN pairs, one a line.")
     max_runs: int = Field(default=64, ge=1, le=10_000, description="Runs at once in one process of the service.")
+    max_executing: int = Field(
+        default=8, ge=1, le=1000, description="How many of them execute at once; the others wait for their turn."
+    )
     max_request_bytes: int = Field(
         default=65_536, ge=1024, le=16_777_216, description="Body of one request to the service, uploads aside."
     )
@@ -134,6 +138,11 @@ class Settings(BaseSettings):
     )
     heartbeat_seconds: float = Field(
         default=15.0, gt=0, le=3600, description="Silence after which an event stream gets a comment (R132)."
+    )
+    host_url: str | None = Field(
+        default=None,
+        pattern=r"^https?://\S{1,500}$",
+        description="On Aegra: its own address, where questions to `/api` are begun, e.g. http://127.0.0.1:2026.",
     )
     stop_seconds: float = Field(
         default=10.0, ge=0, le=600, description="Time a stopping service gives steps in flight before it cuts them off."

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
+import tempfile
 from pathlib import Path
 from typing import Any
 
 from pydantic import SecretStr
 from pydantic_core import PydanticUndefined
 
+from graph.diagnosis import recursion_limit
+from service.app import open_app
 from service.replay.schema import bundle_schema
 from service.settings import Settings, env_name
 from tests.chat_loop import make_chat
 from tests.data import ROOT
 from tests.loop import make_loop
 
+QUESTION = "Checkout has been failing since about 14:10 and orders stay unpaid. Why?"
 READMES = ("README.md", "README.zh-CN.md")
 
 
@@ -29,6 +34,28 @@ def chat_picture() -> str:
     """Return the Mermaid picture of the compiled chat graph; its `diagnosis` is the other picture."""
     drawn = make_chat([], checkpointer=None).graph.get_graph().draw_mermaid()
     return "```mermaid\n" + drawn.strip().replace("\t", "  ") + "\n```"
+
+
+def walk_through() -> str:
+    """Return the steps of one run of the example, as Studio shows them: node, what it decided, channels it wrote."""
+    rows = ["| step | node | `step`: what it decided | wrote besides |", "|---|---|---|---|"]
+    return "\n".join([*rows, *asyncio.run(_steps_of_the_example())])
+
+
+async def _steps_of_the_example() -> list[str]:
+    rows: list[str] = []
+    with tempfile.TemporaryDirectory() as home:
+        settings = Settings(
+            catalog=ROOT / "examples/shop/superbiz.toml", home=Path(home), language="en", model="offline"
+        )
+        async with open_app(settings) as app:
+            config: Any = {"configurable": {"thread_id": "t"}, "recursion_limit": recursion_limit(settings.budget())}
+            steps = app.graph.astream({"query": QUESTION}, config, context=settings.context(), stream_mode="updates")
+            async for update in steps:
+                for node, written in update.items():
+                    channels = ", ".join(f"`{name}`" for name in sorted(written) if name not in {"step", "position"})
+                    rows.append(f"| {written['position']['step']} | `{node}` | {written['step']} | {channels} |")
+    return rows
 
 
 def settings_table() -> str:
@@ -86,6 +113,7 @@ GENERATED = (
     *((readme, "graph", picture) for readme in READMES),
     ("docs/architecture.md", "chat", chat_picture),
     ("docs/operating.md", "settings", settings_table),
+    ("docs/operating.md", "walk", walk_through),
 )
 """(file, part, what makes it)."""
 

@@ -18,6 +18,7 @@ from tests.slow_model import SlowModel, slow_model
 from tests.stub_model_server import call, completion
 from tools.contract import CanonicalRecord
 
+ROUTED = {"text": '{"intent": "DIAGNOSIS"}', "usage": [20, 5]}
 SCRIPT = [log_call("c1", "timeout"), log_call("c2", "pool", ("c1", "GAINED")), conclusion("c1")]
 
 
@@ -49,8 +50,11 @@ class GraphServer:
 
 
 @contextmanager
-def graph_server(folder: Path) -> Iterator[GraphServer]:
-    """Start it; `context={"model": "openai:slow-SECONDS"}` of a run makes the same model slow. Collection stops after 1."""
+def graph_server(folder: Path, tokens: str = "") -> Iterator[GraphServer]:
+    """Start it; with `tokens` (NAME:TOKEN pairs) only their holders may call. Collection stops after 1 without gain.
+
+    `context={"model": "openai:slow-SECONDS"}` of a run makes the same model slow.
+    """
     catalog, home = write_scene(folder), folder / "home"
     with slow_model(_completions()) as model:
         variables = {
@@ -58,9 +62,10 @@ def graph_server(folder: Path) -> Iterator[GraphServer]:
             "SUPERBIZ_HOME": str(home),
             "SUPERBIZ_LANGUAGE": "en",
             "SUPERBIZ_NO_GAIN_THRESHOLD": "1",
-            "SUPERBIZ_MODEL": write_answers(folder / "answers.json", SCRIPT),
+            "SUPERBIZ_MODEL": write_answers(folder / "answers.json", SCRIPT, **{"INTENT_ROUTER/1": ROUTED}),
             "SUPERBIZ_BASE_URL": model.url,
             "SUPERBIZ_API_KEY": "any-word",
+            **({"SUPERBIZ_API_TOKENS": tokens} if tokens else {}),
         }
         with langgraph_dev(folder, variables) as url:
             yield GraphServer(url, Settings(home=home), model)

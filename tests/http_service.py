@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import subprocess
@@ -131,16 +132,26 @@ async def ended(served: Served, run_id: str, seconds: float = 60) -> RunRecord:
 
 
 @contextmanager
-def process(folder: Path, **env: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """Run `superbiz serve` on a free port; give the process and its URL. What is left of it is killed."""
+def process(
+    folder: Path, log: Path | None = None, module: str = "service", **env: str
+) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """Run `superbiz serve` on a free port; give the process and its URL. What is left of it is killed.
+
+    What it writes to stderr is appended to `log`; `module` takes the place of the program.
+    """
     environment = {
         **{name: value for name, value in os.environ.items() if not name.startswith("SUPERBIZ_")},
         "SUPERBIZ_HOME": str(folder / "home"),
         "SUPERBIZ_CATALOG": str(SHOP),
         **env,
     }
-    command = [sys.executable, "-m", "service", "serve", "--port", "0"]
-    with subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True) as running:
+    command = [sys.executable, "-m", module, "serve", "--port", "0"]
+    with (
+        log.open("a") if log else contextlib.nullcontext() as errors,
+        subprocess.Popen(
+            command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=errors, text=True
+        ) as running,
+    ):
         try:
             assert running.stdout is not None
             line = running.stdout.readline()

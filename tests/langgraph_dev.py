@@ -58,6 +58,8 @@ def _config(folder: Path) -> Path:
     config = json.loads((ROOT / "langgraph.json").read_text())
     config["dependencies"] = [str(ROOT)]
     config["graphs"] = {name: str(ROOT / path) for name, path in config["graphs"].items()}
+    config["auth"]["path"] = str(ROOT / config["auth"]["path"])
+    config["http"]["app"] = str(ROOT / config["http"]["app"])
     copied = folder / "langgraph.json"
     copied.write_text(json.dumps(config))
     return copied

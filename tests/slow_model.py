@@ -1,7 +1,8 @@
 """An OpenAI-compatible endpoint in a thread whose answers depend on the request alone, for servers in other processes.
 
 The model's name says how long an answer takes: `slow-1.5` sleeps one and a half seconds. The answer to a conversation with
-n tool results is the n-th of `answers`; a request without tools is answered with a supporting verdict.
+n tool results is the n-th of `answers`; a request without tools is answered with a supporting verdict, or, where an intent is
+asked for, with a diagnosis.
 """
 
 from __future__ import annotations
@@ -19,6 +20,12 @@ from typing import Any
 from tests.stub_model_server import completion
 
 SUPPORTED = '{"verdict": "SUPPORTED", "unsupported_analysis_ids": []}'
+ROUTED = '{"intent": "DIAGNOSIS"}'
+
+
+def _answer_without_tools(request: dict[str, Any]) -> dict[str, Any]:
+    asked = json.dumps([request.get("response_format"), request["messages"][0]])
+    return completion(ROUTED if "intent" in asked else SUPPORTED)
 
 
 @dataclass
@@ -48,7 +55,7 @@ def slow_model(answers: Sequence[dict[str, Any]]) -> Iterator[SlowModel]:
             model.asked.append(request)
             time.sleep(float(request["model"].partition("-")[2] or 0))
             done = sum(message["role"] == "tool" for message in request["messages"])
-            answer = answers[min(done, len(answers) - 1)] if request.get("tools") else completion(SUPPORTED)
+            answer = answers[min(done, len(answers) - 1)] if request.get("tools") else _answer_without_tools(request)
             body = json.dumps(answer).encode()
             self.send_response(200)
             self.send_header("content-type", "application/json")

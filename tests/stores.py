@@ -15,12 +15,13 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import OperationalError
-from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.pool import NullPool
 
 from graph.contract import RunState
 from nodes.ports import RunRecord
 from service.store.engine import open_database, sqlite_url
+from tools.database import Database
 
 KINDS = ["sqlite", "postgres"]
 SERVER = make_url(os.environ.get("SUPERBIZ_TEST_POSTGRES", "postgresql+psycopg://postgres@127.0.0.1:5432/postgres"))
@@ -31,7 +32,7 @@ CONNECT_SECONDS = 3
 
 
 @asynccontextmanager
-async def database(kind: str, folder: Path) -> AsyncIterator[AsyncEngine]:
+async def database(kind: str, folder: Path) -> AsyncIterator[Database]:
     """Open an empty database of a kind."""
     if kind == "sqlite":
         engine = await open_database(sqlite_url(folder / "runs.db"))

@@ -60,6 +60,11 @@ def prepare_logging() -> None:
     logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
 
 
+def log_runs() -> None:
+    """Tell of each Run, too: when it begins and how it ends."""
+    logging.getLogger("superbiz.runs").setLevel(logging.INFO)
+
+
 def plain(text: str) -> str:
     """Make text from logs, rows or models safe for a terminal: no escape sequences, no direction marks."""
     return _CONTROL.sub("\ufffd", text)

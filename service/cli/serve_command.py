@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from service.cli.console import CliError, ExitCode, say
+from service.cli.console import CliError, ExitCode, log_runs, say
 from service.cli.options import CatalogOption, LanguageOption, settings_from
 
 DEFAULT_PORT = 9900
@@ -30,6 +30,7 @@ def serve(
 
     settings = settings_from(catalog=catalog, language=language, model=model)
     tokens = load_tokens(settings)
+    log_runs()
     if not tokens and not is_loopback(host):
         raise CliError(
             "--host: only a loopback address is allowed until SUPERBIZ_API_TOKENS or SUPERBIZ_API_TOKENS_FILE is set"

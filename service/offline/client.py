@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from functools import lru_cache
 from typing import Any
 
 from langchain_core.messages import AIMessage
+from pydantic import BaseModel
 
 from graph.contract import Component
 from nodes.ports import ModelCallFailed, ModelFailureKind, ModelReply, ModelRequest, RequestedCall, TokenUsage
@@ -54,8 +56,13 @@ class OfflineClient:
 
 def tool_dict(tool: EvidenceTool) -> dict[str, Any]:
     """An evidence tool as an OpenAI-style function tool."""
-    schema = json.loads(json.dumps(tool.envelope.model_json_schema()))
+    parameters = json.loads(_schema_text(tool.envelope))
     return {
         "type": "function",
-        "function": {"name": tool.name, "description": tool.description, "parameters": schema},
+        "function": {"name": tool.name, "description": tool.description, "parameters": parameters},
     }
+
+
+@lru_cache(maxsize=64)
+def _schema_text(envelope: type[BaseModel]) -> str:
+    return json.dumps(envelope.model_json_schema())

@@ -7,12 +7,14 @@ import os
 from pathlib import Path
 from typing import Any
 
+import sqlalchemy
 from sqlalchemy import event, text
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from service.store.migrations.upgrade import upgrade_database
+from tools.database import Database, FileDatabase
 
 BUSY_TIMEOUT_SECONDS = 15.0
 """How long a connection waits for another writer of the same SQLite file."""
@@ -52,7 +54,7 @@ def database_url(url: str) -> URL:
     return parsed.set(drivername=driver)
 
 
-async def open_database(url: str) -> AsyncEngine:
+async def open_database(url: str) -> Database:
     """Open the database, creating or upgrading what is missing or older. Safe when several processes start at once.
 
     The caller disposes of the engine, which belongs to the running event loop.
@@ -67,18 +69,21 @@ async def open_database(url: str) -> AsyncEngine:
     return engine
 
 
-def create_engine(url: str) -> AsyncEngine:
+def create_engine(url: str) -> Database:
     """Build an engine that has not connected yet; blocks on the file system. Raises DatabaseUrlError, OSError.
 
     Parameters stay out of the engine's errors, so that no question or result reaches a log that way.
     """
     parsed = database_url(url)
     if not parsed.drivername.startswith("sqlite"):
-        return create_async_engine(parsed, hide_parameters=True, pool_pre_ping=True)
+        return Database(create_async_engine(parsed, hide_parameters=True, pool_pre_ping=True).sync_engine)
     _prepare_file(Path(str(parsed.database)))
-    engine = create_async_engine(parsed, hide_parameters=True, connect_args={"timeout": BUSY_TIMEOUT_SECONDS})
-    event.listen(engine.sync_engine, "connect", _set_pragmas)
-    return engine
+    options: dict[str, Any] = {"hide_parameters": True, "connect_args": {"timeout": BUSY_TIMEOUT_SECONDS}}
+    engine = create_async_engine(parsed, **options).sync_engine
+    blocking = sqlalchemy.create_engine(parsed.set(drivername="sqlite"), **options)
+    for each in (engine, blocking):
+        event.listen(each, "connect", _set_pragmas)
+    return FileDatabase(engine, blocking)
 
 
 async def prepare_database(engine: AsyncEngine) -> None:

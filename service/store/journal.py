@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Table, delete, func, insert, select, update
+from sqlalchemy import Connection, Table, delete, exists, func, insert, select, update
+from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import IntegrityError
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from sqlmodel import SQLModel
 
 from graph.contract import TraceEventType
@@ -16,6 +16,7 @@ from service.store import models
 from service.store.rows import DEFAULT_ARCHIVE_DAYS, TraceRow, archive_cutoff
 from service.store.status import plain
 from service.store.whitelist import Admitted, admit, safe_code, safe_ids
+from tools.database import Database
 
 
 def _table(model: type[SQLModel]) -> Table:
@@ -39,7 +40,7 @@ class SqlJournal:
     """
 
     def __init__(
-        self, engine: AsyncEngine, clock: Clock, *, archive_days: float = DEFAULT_ARCHIVE_DAYS, strict: bool = False
+        self, engine: Database, clock: Clock, *, archive_days: float = DEFAULT_ARCHIVE_DAYS, strict: bool = False
     ) -> None:
         self._engine = engine
         self._clock = clock
@@ -51,8 +52,7 @@ class SqlJournal:
         events = [admit(event, strict=self._strict) for event in batch.events]
         for attempt in range(1, _ATTEMPTS + 1):
             try:
-                async with self._engine.begin() as connection:
-                    await _write(connection, batch, events)
+                await self._engine.write(lambda connection: _write(connection, batch, events))
             except IntegrityError:
                 if attempt == _ATTEMPTS:
                     raise
@@ -103,37 +103,48 @@ class SqlJournal:
         Runs, steps and trace stay: they hold no evidence text.
         """
         expired = select(ARCHIVE.c.run_id).group_by(ARCHIVE.c.run_id).having(func.max(ARCHIVE.c.at) <= self.cutoff(now))
-        async with self._engine.begin() as connection:
-            result = await connection.execute(delete(ARCHIVE).where(ARCHIVE.c.run_id.in_(expired)))
-        return result.rowcount
+        statement = delete(ARCHIVE).where(ARCHIVE.c.run_id.in_(expired))
+        return await self._engine.write(lambda connection: connection.execute(statement).rowcount)
 
     async def _rows(self, statement: Any) -> Sequence[Any]:
-        async with self._engine.connect() as connection:
-            return (await connection.execute(statement)).all()
+        return await self._engine.read(lambda connection: connection.execute(statement).all())
 
 
-async def _write(connection: AsyncConnection, batch: JournalBatch, events: Sequence[Admitted]) -> None:
+def _write(connection: Connection, batch: JournalBatch, events: Sequence[Admitted]) -> None:
     """Write a batch inside a transaction. The cursor comes first: whoever holds its row is alone with this Run."""
-    this_run = CURSOR.c.run_id == batch.run_id
-    touched = await connection.execute(update(CURSOR).where(this_run).values(last_seq=CURSOR.c.last_seq))
-    if touched.rowcount == 0:
-        await connection.execute(insert(CURSOR).values(run_id=batch.run_id, last_seq=0))
-    known = select(BATCH.c.key).where(BATCH.c.run_id == batch.run_id, BATCH.c.key == batch.key)
-    if (await connection.execute(known)).first() is not None:
+    first = _take_numbers(connection, batch, len(events))
+    if first is None:
         return
-    await connection.execute(insert(BATCH).values(run_id=batch.run_id, key=batch.key, at=batch.at))
+    connection.execute(insert(BATCH).values(run_id=batch.run_id, key=batch.key, at=batch.at))
     if events:
-        await _write_events(connection, batch, events)
+        connection.execute(insert(EVENT), _event_rows(batch, events, first))
     if batch.steps:
-        await _write_steps(connection, batch)
+        newest = select(func.coalesce(func.max(STEP.c.position), 0)).where(STEP.c.run_id == batch.run_id)
+        connection.execute(insert(STEP), _step_rows(batch, connection.execute(newest).scalar_one() + 1))
     if batch.archive:
-        await _write_archive(connection, batch)
+        # The first value of a (kind, key) stays, whoever writes it again.
+        dialect = sqlite if connection.dialect.name == "sqlite" else postgresql
+        connection.execute(dialect.insert(ARCHIVE).on_conflict_do_nothing(), _archive_rows(batch))
 
 
-async def _write_events(connection: AsyncConnection, batch: JournalBatch, events: Sequence[Admitted]) -> None:
+def _take_numbers(connection: Connection, batch: JournalBatch, count: int) -> int | None:
+    """Move the Run's cursor on; return the first number for its events, None for a batch that is stored already."""
     this_run = CURSOR.c.run_id == batch.run_id
-    last: int = (await connection.execute(select(CURSOR.c.last_seq).where(this_run))).scalar_one()
-    rows = [
+    known = exists().where(BATCH.c.run_id == batch.run_id, BATCH.c.key == batch.key)
+    moved = connection.execute(update(CURSOR).where(this_run, ~known).values(last_seq=CURSOR.c.last_seq + count))
+    if moved.rowcount == 0:
+        if connection.execute(select(known)).scalar():
+            return None
+        connection.execute(insert(CURSOR).values(run_id=batch.run_id, last_seq=count))
+        return 1
+    if count == 0:
+        return 0
+    last: int = connection.execute(select(CURSOR.c.last_seq).where(this_run)).scalar_one()
+    return last - count + 1
+
+
+def _event_rows(batch: JournalBatch, events: Sequence[Admitted], first: int) -> list[dict[str, Any]]:
+    return [
         {
             "run_id": batch.run_id,
             "seq": seq,
@@ -142,16 +153,12 @@ async def _write_events(connection: AsyncConnection, batch: JournalBatch, events
             "fields": dict(event.fields),
             "fields_refused": event.fields_refused,
         }
-        for seq, event in enumerate(events, start=last + 1)
+        for seq, event in enumerate(events, start=first)
     ]
-    await connection.execute(insert(EVENT), rows)
-    await connection.execute(update(CURSOR).where(this_run).values(last_seq=last + len(rows)))
 
 
-async def _write_steps(connection: AsyncConnection, batch: JournalBatch) -> None:
-    newest = select(func.coalesce(func.max(STEP.c.position), 0)).where(STEP.c.run_id == batch.run_id)
-    last: int = (await connection.execute(newest)).scalar_one()
-    rows = [
+def _step_rows(batch: JournalBatch, first: int) -> list[dict[str, Any]]:
+    return [
         {
             "run_id": batch.run_id,
             "position": position,
@@ -161,24 +168,18 @@ async def _write_steps(connection: AsyncConnection, batch: JournalBatch) -> None
             "token_count": step.token_count,
             "at": batch.at,
         }
-        for position, step in enumerate(batch.steps, start=last + 1)
+        for position, step in enumerate(batch.steps, start=first)
     ]
-    await connection.execute(insert(STEP), rows)
 
 
-async def _write_archive(connection: AsyncConnection, batch: JournalBatch) -> None:
-    """Insert what is new; the first value of a (kind, key) stays, whoever writes it again."""
-    same_keys = ARCHIVE.c.key.in_(sorted({entry.key for entry in batch.archive}))
-    held = await connection.execute(
-        select(ARCHIVE.c.kind, ARCHIVE.c.key).where(ARCHIVE.c.run_id == batch.run_id, same_keys)
-    )
-    seen = {(row.kind, row.key) for row in held}
-    rows = []
-    for entry in batch.archive:
-        if (entry.kind, entry.key) in seen:
-            continue
-        seen.add((entry.kind, entry.key))
-        payload = plain(entry.payload) or {}
-        rows.append({"run_id": batch.run_id, "kind": entry.kind, "key": entry.key, "payload": payload, "at": batch.at})
-    if rows:
-        await connection.execute(insert(ARCHIVE), rows)
+def _archive_rows(batch: JournalBatch) -> list[dict[str, Any]]:
+    return [
+        {
+            "run_id": batch.run_id,
+            "kind": entry.kind,
+            "key": entry.key,
+            "payload": plain(entry.payload) or {},
+            "at": batch.at,
+        }
+        for entry in batch.archive
+    ]

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import Row, Table, Update, and_, func, insert, select, true, update
+from sqlalchemy import Insert, Row, Table, Update, and_, func, insert, select, true, update
 from sqlalchemy.exc import IntegrityError
-from sqlalchemy.ext.asyncio import AsyncEngine
 from sqlmodel import SQLModel
 
 from graph.contract import Intent, PublicStatus, RunState
@@ -15,6 +14,7 @@ from nodes.ports import RunEnd, RunRecord, SessionBusy
 from release.contract import ReleaseOutcome
 from service.store.models import DiagnosisRun
 from service.store.status import TERMINAL, leaving, plain, public_status, storable_text
+from tools.database import Database
 
 RUNS: Table = SQLModel.metadata.tables[str(DiagnosisRun.__tablename__)]
 RELEASED = frozenset({RunState.SUCCESS, RunState.BUDGET_EXHAUSTED})
@@ -27,14 +27,13 @@ class SqlRunStore:
     Methods raise SQLAlchemyError (without parameters in its text) when the database is out of reach.
     """
 
-    def __init__(self, engine: AsyncEngine) -> None:
+    def __init__(self, engine: Database) -> None:
         self._engine = engine
 
     async def create(self, run: RunRecord) -> bool:
         """Insert; False when the run_id exists already. Raises SessionBusy."""
         try:
-            async with self._engine.begin() as connection:
-                await connection.execute(insert(RUNS).values(**_row_of(run)))
+            await self._execute(insert(RUNS).values(**_row_of(run)))
         except IntegrityError:
             if await self.get(run.run_id) is None:
                 raise SessionBusy from None
@@ -126,6 +125,11 @@ class SqlRunStore:
         )
         return rows[0] if rows else None
 
+    async def holding(self, session_lock: str) -> RunRecord | None:
+        """Return the active Run that holds a lock (R134)."""
+        rows = await self._select(RUNS.c.session_lock == session_lock, limit=1)
+        return rows[0] if rows else None
+
     async def abandoned(self, now: float, limit: int = 100) -> tuple[RunRecord, ...]:
         """Return Runs that have not ended although nobody holds their lease: what a sweep looks at (R94)."""
         return await self._select(
@@ -156,25 +160,23 @@ class SqlRunStore:
             .having((func.count(RUNS.c.ended_at) == func.count()) & (func.max(RUNS.c.ended_at) <= cutoff))
             .limit(limit)
         )
-        async with self._engine.connect() as connection:
-            return tuple((await connection.execute(statement)).scalars())
+        return tuple(await self._engine.read(lambda connection: connection.execute(statement).scalars().all()))
 
     async def forget_threads(self, threads: Sequence[str]) -> None:
         """Note that the checkpoints of these threads are gone."""
         if threads:
-            async with self._engine.begin() as connection:
-                await connection.execute(update(RUNS).where(RUNS.c.thread_id.in_(threads)).values(thread_id=None))
+            await self._execute(update(RUNS).where(RUNS.c.thread_id.in_(threads)).values(thread_id=None))
 
     async def _select(self, condition: Any, limit: int) -> tuple[RunRecord, ...]:
         statement = select(RUNS).where(condition).order_by(RUNS.c.created_at.desc(), RUNS.c.run_id.desc()).limit(limit)
-        async with self._engine.connect() as connection:
-            rows = (await connection.execute(statement)).all()
+        rows = await self._engine.read(lambda connection: connection.execute(statement).all())
         return tuple(_run_of(row) for row in rows)
 
     async def _changes_one(self, statement: Update) -> bool:
-        async with self._engine.begin() as connection:
-            result = await connection.execute(statement)
-        return result.rowcount == 1
+        return await self._execute(statement) == 1
+
+    async def _execute(self, statement: Insert | Update) -> int:
+        return await self._engine.write(lambda connection: connection.execute(statement).rowcount)
 
 
 def _row_of(run: RunRecord) -> dict[str, Any]:

@@ -6,11 +6,11 @@ import re
 from collections.abc import Sequence
 
 from sqlalchemy import ColumnElement, func, select, text, update
-from sqlalchemy.ext.asyncio import AsyncEngine
 
 from graph.contract import RunState
 from service.store.journal import BATCH
 from service.store.runs import RUNS
+from tools.database import Database
 
 _STEP = re.compile(r"(\d{4}):(\w+)")
 """Key of a node's batch; other keys are of no step."""
@@ -19,43 +19,36 @@ _STEP = re.compile(r"(\d{4}):(\w+)")
 class SqlServing:
     """Reads and writes over the tables of Runs and journal. Methods raise SQLAlchemyError when they are out of reach."""
 
-    def __init__(self, engine: AsyncEngine) -> None:
+    def __init__(self, engine: Database) -> None:
         self._engine = engine
 
     async def ping(self) -> None:
         """Ask the database for nothing."""
-        async with self._engine.connect() as connection:
-            await connection.execute(text("SELECT 1"))
+        await self._engine.read(lambda connection: connection.execute(text("SELECT 1")))
 
     async def stages(self, run_id: str, after: int) -> tuple[tuple[int, str], ...]:
         """Return (step number, node) of a Run's finished steps after a number, in order."""
         keys = select(BATCH.c.key).where(BATCH.c.run_id == run_id, BATCH.c.key >= f"{after:04d}")
-        async with self._engine.connect() as connection:
-            rows = (await connection.execute(keys)).scalars().all()
+        rows = await self._engine.read(lambda connection: connection.execute(keys).scalars().all())
         found = {(int(match[1]), match[2]) for match in map(_STEP.fullmatch, rows) if match is not None}
         return tuple(sorted(each for each in found if each[0] > after))
 
     async def cancel_requested(self, run_ids: Sequence[str]) -> tuple[str, ...]:
         """Return those Runs that somebody asked to cancel."""
         wanted = RUNS.c.internal_state == RunState.CANCEL_REQUESTED.value
-        async with self._engine.connect() as connection:
-            return tuple(
-                (await connection.execute(select(RUNS.c.run_id).where(RUNS.c.run_id.in_(run_ids), wanted))).scalars()
-            )
+        statement = select(RUNS.c.run_id).where(RUNS.c.run_id.in_(run_ids), wanted)
+        return tuple(await self._engine.read(lambda connection: connection.execute(statement).scalars().all()))
 
     async def session_span(self, session_id: str, owner: str | None) -> tuple[int, float | None]:
         """Return how many Runs an owner's session holds and when the first was created (seconds since the epoch)."""
         counted = select(func.count(), func.min(RUNS.c.created_at)).where(_in_session(session_id, owner))
-        async with self._engine.connect() as connection:
-            count, first = (await connection.execute(counted)).one()
+        count, first = await self._engine.read(lambda connection: connection.execute(counted).one())
         return count, first
 
     async def clear_session(self, session_id: str, owner: str | None) -> int:
         """Take every Run out of the session, so that none forms a previous turn; return how many. The Runs stay."""
         statement = update(RUNS).where(_in_session(session_id, owner)).values(session_id=None)
-        async with self._engine.begin() as connection:
-            result = await connection.execute(statement)
-        return result.rowcount
+        return await self._engine.write(lambda connection: connection.execute(statement).rowcount)
 
 
 def _in_session(session_id: str, owner: str | None) -> ColumnElement[bool]:

@@ -24,8 +24,9 @@ async def client(server: GraphServer) -> AsyncIterator[LangGraphClient]:
         yield client
 
 
-async def test_schemas_make_a_form(client: LangGraphClient) -> None:
-    assistants = await client.assistants.search(graph_id="diagnosis")
+@pytest.mark.parametrize("graph", ["chat", "diagnosis"])
+async def test_schemas_make_a_form(client: LangGraphClient, graph: str) -> None:
+    assistants = await client.assistants.search(graph_id=graph)
     schemas = await client.assistants.get_schemas(assistants[0]["assistant_id"])
     asked = schemas["input_schema"]
     assert asked is not None

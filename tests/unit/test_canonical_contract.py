@@ -15,10 +15,9 @@ import redis
 from hypothesis import given
 from hypothesis import strategies as st
 from sqlalchemy import update
-from sqlalchemy.ext.asyncio import create_async_engine
 
 from service.store.clock import FixedClock
-from service.store.engine import sqlite_url
+from service.store.engine import create_engine, sqlite_url
 from tests.redis_server import SERVER_URL, leased_database
 from tests.stores import KINDS, database
 from tools.canonical import memory as memory_module
@@ -375,7 +374,7 @@ def test_r14_the_table_has_no_column_to_list_a_run_by() -> None:
 
 async def test_r65_a_store_out_of_reach_says_so(tmp_path: Path) -> None:
     (tmp_path / "broken.db").write_bytes(b"this is not a database" * 100)
-    engine = create_async_engine(sqlite_url(tmp_path / "broken.db"))
+    engine = create_engine(sqlite_url(tmp_path / "broken.db"))
     store = SqlCanonicalStore(engine, FixedClock().now)
     record = started()
     for attempt in (

@@ -218,3 +218,12 @@ def test_r99_previous_turn_is_bounded_json_without_ids_or_tool_names(query: str,
     assert json.loads(text)["outcome"] in ("CONCLUSION", "FALLBACK")
     assert "tool_call_id" not in text
     assert "secret_tool" not in text
+
+
+def test_r99_the_previous_turn_reads_the_same_however_a_store_orders_keys() -> None:
+    made = build_published("why 5xx?", DRAFT, SNAPSHOT)
+    checked = [made.scope[0].model_copy(update={"scope": {"topic": "gateway", "query": "504", "lookback_minutes": 60}})]
+    result = made.model_copy(update={"scope": checked})
+    stored = PublishedResult.model_validate_json(json.dumps(result.model_dump(mode="json"), sort_keys=True))
+    assert list(stored.scope[0].scope) != list(result.scope[0].scope)
+    assert previous_turn_text("why 5xx?", stored) == previous_turn_text("why 5xx?", result)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -173,6 +174,15 @@ def test_r90_the_repair_sees_draft_violations_and_legal_references_only() -> Non
     assert [each["tool_call_id"] for each in shown["observations"]] == ["log-1", "db-1", "rag-1", "log-0"]
     assert shown["observations"][0]["result"]["total"] == 128
     assert "observations_left_out" not in shown
+
+
+def test_r91_a_guard_sees_the_window_a_lookback_came_to() -> None:
+    window = {"from": "2026-03-12T13:35:00.000+08:00", "to": "2026-03-12T14:35:00.000+08:00"}
+    scope = {"topic": "gateway", "query": "504", "lookback_minutes": 60}
+    told = replace(logs(scope=scope), observation={"scope": {**scope, **window}, "total": 128})
+    shown = json.loads(repair_input(ORIGINAL, [VIOLATION], RUN, views(told, empty_logs())))
+    assert shown["observations"][0]["scope"] == {**scope, **window}
+    assert shown["observations"][1]["scope"] == dict(empty_logs().record.scope.normalized)  # type: ignore[union-attr]
 
 
 def big_result(size: int, needle: str) -> dict[str, Any]:

@@ -5,13 +5,28 @@ The table is keyed by the canonical key alone: it has no column to list a Run by
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import TypeAlias
 
-from sqlalchemy import Column, Double, MetaData, Row, String, Table, Text, delete, insert, select, update
+from sqlalchemy import (
+    Column,
+    Connection,
+    Delete,
+    Double,
+    MetaData,
+    Row,
+    String,
+    Table,
+    Text,
+    Update,
+    delete,
+    insert,
+    select,
+    update,
+)
 from sqlalchemy.dialects import mysql
 from sqlalchemy.exc import IntegrityError, SQLAlchemyError
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from tools.canonical.codec import (
     DEFAULT_TTL_SECONDS,
@@ -25,6 +40,7 @@ from tools.canonical.codec import (
 )
 from tools.canonical.store import CanonicalStoreUnavailable, canonical_key
 from tools.contract import CanonicalRecord, InvocationStatus
+from tools.database import Database
 
 canonical_metadata = MetaData()
 """Metadata of the one table here; whoever owns the engine creates it."""
@@ -50,7 +66,7 @@ class SqlCanonicalStore:
 
     def __init__(
         self,
-        engine: AsyncEngine,
+        engine: Database,
         now: Callable[[], float],
         *,
         ttl_seconds: float = DEFAULT_TTL_SECONDS,
@@ -69,9 +85,11 @@ class SqlCanonicalStore:
             if self._now() >= self._next_purge:
                 await self.purge()
             for _ in range(_ATTEMPTS):
-                held = await self._try_begin(record, payload)
-                if held is not None:
-                    return held
+                # Somebody else may insert the same key at this moment.
+                with contextlib.suppress(IntegrityError):
+                    held = await self._engine.write(lambda connection: self._try_begin(connection, record, payload))
+                    if held is not None:
+                        return held
         except SQLAlchemyError as error:
             raise CanonicalStoreUnavailable("canonical store: write failed") from error
         raise CanonicalStoreUnavailable("canonical store: too much contention for one call's record")
@@ -87,8 +105,7 @@ class SqlCanonicalStore:
     async def get(self, run_id: str, tool_call_id: str) -> CanonicalRecord | None:
         """Return the live record or None."""
         try:
-            async with self._engine.connect() as connection:
-                row = await _row(connection, canonical_key(run_id, tool_call_id))
+            row = await self._engine.read(lambda connection: _row(connection, canonical_key(run_id, tool_call_id)))
         except SQLAlchemyError as error:
             raise CanonicalStoreUnavailable("canonical store: read failed") from error
         return self._live(row, run_id, tool_call_id)
@@ -98,41 +115,33 @@ class SqlCanonicalStore:
         now = self._now()
         self._next_purge = now + PURGE_EVERY_SECONDS
         try:
-            async with self._engine.begin() as connection:
-                result = await connection.execute(delete(canonical_record).where(canonical_record.c.expires_at <= now))
+            return await self._changed(delete(canonical_record).where(canonical_record.c.expires_at <= now))
         except SQLAlchemyError as error:
             raise CanonicalStoreUnavailable("canonical store: purge failed") from error
-        return result.rowcount
 
     def _live(self, row: _HeldRow | None, run_id: str, tool_call_id: str) -> CanonicalRecord | None:
         if row is None or row.expires_at <= self._now():
             return None
         return decode(row.payload, run_id, tool_call_id, row.status)
 
-    async def _try_begin(self, record: CanonicalRecord, payload: str) -> CanonicalRecord | None:
-        """One look and one conditional write; None when somebody else wrote in between."""
+    def _try_begin(self, connection: Connection, record: CanonicalRecord, payload: str) -> CanonicalRecord | None:
+        """One look and one conditional write; None when somebody else wrote in between. Raises IntegrityError likewise."""
         key = canonical_key(record.run_id, record.tool_call_id)
-        async with self._engine.connect() as connection:
-            row = await _row(connection, key)
+        row = _row(connection, key)
         held = self._live(row, record.run_id, record.tool_call_id)
         if held is not None and held.status in FINISHED:
             return held
         values = {"status": record.status.value, "payload": payload, "expires_at": self._now() + self._ttl}
-        async with self._engine.begin() as connection:
-            if row is None:
-                try:
-                    await connection.execute(insert(canonical_record).values(key=key, **values))
-                except IntegrityError:
-                    await connection.rollback()
-                    return None
-                return record
-            unchanged = (
-                (canonical_record.c.key == key)
-                & (canonical_record.c.status == row.status)
-                & (canonical_record.c.expires_at == row.expires_at)
-                & (canonical_record.c.payload == row.payload)
-            )
-            result = await connection.execute(update(canonical_record).where(unchanged).values(**values))
+        if row is None:
+            connection.execute(insert(canonical_record).values(key=key, **values))
+            return record
+        unchanged = (
+            (canonical_record.c.key == key)
+            & (canonical_record.c.status == row.status)
+            & (canonical_record.c.expires_at == row.expires_at)
+            & (canonical_record.c.payload == row.payload)
+        )
+        result = connection.execute(update(canonical_record).where(unchanged).values(**values))
         return record if result.rowcount == 1 else None
 
     async def _replace(self, record: CanonicalRecord, payload: str, expected: InvocationStatus) -> bool:
@@ -148,13 +157,14 @@ class SqlCanonicalStore:
             .values(status=record.status.value, payload=payload, expires_at=now + self._ttl)
         )
         try:
-            async with self._engine.begin() as connection:
-                result = await connection.execute(statement)
+            return await self._changed(statement) == 1
         except SQLAlchemyError as error:
             raise CanonicalStoreUnavailable("canonical store: write failed") from error
-        return result.rowcount == 1
+
+    async def _changed(self, statement: Delete | Update) -> int:
+        return await self._engine.write(lambda connection: connection.execute(statement).rowcount)
 
 
-async def _row(connection: AsyncConnection, key: str) -> _HeldRow | None:
+def _row(connection: Connection, key: str) -> _HeldRow | None:
     columns = (canonical_record.c.status, canonical_record.c.payload, canonical_record.c.expires_at)
-    return (await connection.execute(select(*columns).where(canonical_record.c.key == key))).first()
+    return connection.execute(select(*columns).where(canonical_record.c.key == key)).first()

@@ -35,7 +35,7 @@ class QueryLogsRequest(BusinessRequest):
         default=DEFAULT_LOOKBACK_MINUTES,
         ge=MIN_LOOKBACK_MINUTES,
         le=MAX_LOOKBACK_MINUTES,
-        description="How many minutes before the time of the incident to search.",
+        description="How many minutes to search before the time of the question; the result's scope tells from and to.",
     )
     limit: int = Field(
         default=20,

@@ -102,10 +102,11 @@ def _description(topics: tuple[TopicEntry, ...]) -> str:
     text = (
         "Search logs. Returns how many events match (total), their patterns with counts that add up to it, and at most "
         '20 events, newest first, each pattern before any twice. Words must all occur; OR, NOT, "phrases", parentheses, '
-        "* and key:value (level:error, status:5*) work. Start narrow (an error text, a service) or with the empty query "
-        "for an overview. In a pattern <num>, <ip>, <hex> and <*> stand for what varies (values: least and greatest "
-        "number); quote events or the fixed text only. truncated: not everything is shown; narrow by more words, leave "
-        "out what you have seen with NOT, or ask with limit 3 to 5 for whole messages. Lines without a time are searched "
+        "* and key:value work (level:error; status:5* where lines are JSON or key=value, else words of the line: "
+        '" 504 "). Start narrow (an error text, a service) or with the empty query for an overview. In a pattern <num>, '
+        "<ip>, <hex> and <*> stand for what varies (values: least and greatest number); quote events or the fixed text "
+        "only. truncated: not everything is shown; narrow by more words, leave out what you have seen with NOT, or ask "
+        "with limit 3 to 5 for whole messages. Lines without a time are searched "
         "whatever the lookback and shown last, in file order, with the section they stand in.\nTopics:"
     )
     for index, topic in enumerate(topics):

@@ -1,0 +1,70 @@
+"""A database whose transactions are functions: each takes one hop to a thread where its driver blocks, not one a statement."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+from sqlalchemy import Connection, Engine
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+T = TypeVar("T")
+
+Work = Callable[[Connection], T]
+"""What a transaction does; it runs outside the event loop and must touch nothing but its connection."""
+
+
+class Database(AsyncEngine):
+    """An engine with an async driver (PostgreSQL)."""
+
+    async def read(self, work: Work[T]) -> T:
+        """Run `work` and keep nothing that it changed. Raises SQLAlchemyError."""
+        async with self.connect() as connection:
+            return await connection.run_sync(work)
+
+    async def write(self, work: Work[T]) -> T:
+        """Run `work` in a transaction and commit it. Raises SQLAlchemyError."""
+        async with self.begin() as connection:
+            return await connection.run_sync(work)
+
+
+class FileDatabase(Database):
+    """An SQLite file: one thread reads and one writes, so that a read never waits for another process's write.
+
+    A transaction that has begun when its caller is cancelled is carried to its end. Once disposed of it stays closed.
+    """
+
+    def __init__(self, sync_engine: Engine, blocking: Engine) -> None:
+        """`blocking` is an engine over the same file whose driver blocks."""
+        super().__init__(sync_engine)
+        self._blocking = blocking
+        self._reader = ThreadPoolExecutor(1, "database-reader")
+        self._writer = ThreadPoolExecutor(1, "database-writer")
+
+    async def read(self, work: Work[T]) -> T:
+        """See Database."""
+        return await asyncio.get_running_loop().run_in_executor(self._reader, self._read, work)
+
+    async def write(self, work: Work[T]) -> T:
+        """See Database."""
+        return await asyncio.get_running_loop().run_in_executor(self._writer, self._write, work)
+
+    async def dispose(self, close: bool = True) -> None:
+        """Close every connection once what has begun is done."""
+        await super().dispose(close)
+        await asyncio.to_thread(self._close)
+
+    def _read(self, work: Work[T]) -> T:
+        with self._blocking.connect() as connection:
+            return work(connection)
+
+    def _write(self, work: Work[T]) -> T:
+        with self._blocking.begin() as connection:
+            return work(connection)
+
+    def _close(self) -> None:
+        self._reader.shutdown()
+        self._writer.shutdown()
+        self._blocking.dispose()
