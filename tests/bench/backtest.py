@@ -1,4 +1,7 @@
-"""A back-test over many bundles: six thresholds beside one, in alternating rounds; each bundle is read once either way."""
+"""A back-test over many bundles: six thresholds beside one, in alternating rounds; each bundle is read once either way.
+
+Fails where a bundle is read again.
+"""
 
 from __future__ import annotations
 
@@ -71,6 +74,8 @@ def main() -> None:
     six, one = (statistics.median(each) for each in zip(*pairs, strict=True))
     ratio = statistics.median(first / second for first, second in pairs)
     print(f"{options.bundles} bundles of {len(text) // 1024} KiB, {read // (2 * options.rounds)} reads a back-test")
+    if read != 2 * options.rounds * options.bundles:
+        raise SystemExit("a bundle was not read exactly once a back-test")
     print(f"six thresholds {six:.2f} s, one threshold {one:.2f} s, ratio {ratio:.2f}")
 
 
