@@ -116,6 +116,7 @@ class DiagnosisHarnessCore:
         if not run.resources.on_host or run.thread_id is None or run.execution_id is None:
             return run
         held = await run.resources.runs.get(run.thread_id)
+        run.outside.forget()
         # The service knows no thread of a Run that a host begins; other Runs are none of a host's.
         if held is None or held.thread_id is not None or held.query != query:
             return run

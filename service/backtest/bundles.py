@@ -8,8 +8,8 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from service.backtest.whatif import History, Thresholds, WhatIf, history_of, what_if
 from service.replay.text import MAX_BUNDLE_BYTES, BundleError, read_bundle
+from service.replay.what_if import History, Thresholds, WhatIf, as_json, history_of, what_if
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class BundleBacktest:
     @property
     def calls(self) -> int:
         """Completed calls in all runs."""
-        return sum(work.tool_call_id is not None for each in self.histories for work in each.work)
+        return sum(each.calls for each in self.histories)
 
     def totals(self) -> list[Total]:
         """Sum over the runs, one total a pair of thresholds."""
@@ -56,12 +56,7 @@ class BundleBacktest:
             "calls": self.calls,
             "totals": [asdict(each) for each in self.totals()],
             "by_run": [
-                {
-                    "run_id": history.run_id,
-                    "recorded": asdict(history.recorded),
-                    "stop_reason": history.stop_reason,
-                    "what_if": [asdict(pair) | asdict(each) for pair, each in zip(self.grid, row, strict=True)],
-                }
+                as_json(history, zip(self.grid, row, strict=True))
                 for history, row in zip(self.histories, self.rows, strict=True)
             ],
         }
@@ -94,7 +89,7 @@ def _total(pair: Thresholds, row: Sequence[WhatIf]) -> Total:
         calls_saved=sum(each.calls_saved for each in row),
         tokens_saved=sum(each.tokens_saved for each in row),
         seconds_saved=round(sum(each.seconds_saved for each in row), 3),
-        gained_lost=sum(each.gained_lost for each in row),
-        cited_lost=sum(each.cited_lost for each in row),
+        gained_lost=sum(len(each.gained_lost) for each in row),
+        cited_lost=sum(len(each.cited_lost) for each in row),
         conclusions_lost=sum(each.conclusion_lost for each in row),
     )

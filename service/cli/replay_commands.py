@@ -6,7 +6,6 @@ import asyncio
 import os
 import sys
 from contextlib import AbstractAsyncContextManager
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -19,6 +18,7 @@ from service.cli.run_commands import RunArgument, find_run
 if TYPE_CHECKING:
     from service.replay.bundle import Bundle
     from service.replay.compare import Comparison
+    from service.replay.what_if import History, WhatIf
     from service.store.journal import SqlJournal
     from service.store.runs import SqlRunStore
 
@@ -115,25 +115,33 @@ async def _replay(name: str, *, as_json: bool) -> int:
 
 
 async def _what_if(name: str, no_gain: int | None, protocol: int | None, *, as_json: bool) -> int:
-    from service.replay.what_if import Thresholds, what_if
+    from service.replay import what_if
 
-    found = what_if(await _bundle(name), Thresholds(no_gain, protocol))
+    history = what_if.history_of(await _bundle(name))
+    recorded = history.recorded
+    asked = what_if.Thresholds(no_gain or recorded.no_gain, protocol or recorded.protocol)
+    found = what_if.what_if(history, asked)
     if as_json:
-        print_json(asdict(found))
-        return ExitCode.OK
-    if found.turn is not None:
-        say(f"stops at turn {found.turn}: {found.stop_reason}", style="bold")
+        print_json(what_if.as_json(history, [(asked, found)]))
     else:
-        say("would go on beyond the record" if found.beyond_record else "does not stop within the record", style="bold")
+        _show_what_if(history, found)
+    return ExitCode.OK
+
+
+def _show_what_if(history: History, found: WhatIf) -> None:
+    if found.stopped_at is not None:
+        say(f"stops at step {found.stopped_at} (model turn {found.turn}): {found.stop_reason}", style="bold")
+    else:
+        beyond = history.stopped_by_progress
+        say("would go on beyond the record" if beyond else "does not stop within the record", style="bold")
     say(
-        f"saves {found.tool_calls_saved} of {found.tool_calls} tool calls, {found.tokens_saved} tokens, "
+        f"saves {found.calls_saved} of {history.calls} tool calls, {found.tokens_saved} tokens, "
         f"{found.seconds_saved:.1f} s"
     )
-    say(f"misses results that taught something: {', '.join(found.gained_missed) or 'none'}")
-    say(f"misses results that are cited: {', '.join(found.cited_missed) or 'none'}")
-    if found.published:
+    say(f"misses results that taught something: {', '.join(found.gained_lost) or 'none'}")
+    say(f"misses results that are cited: {', '.join(found.cited_lost) or 'none'}")
+    if history.has_conclusion:
         say(f"the published conclusion would be {'lost' if found.conclusion_lost else 'kept'}")
-    return ExitCode.OK
 
 
 async def _replay_with(name: str, model: str, *, as_json: bool) -> int:

@@ -15,6 +15,7 @@ from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.errors import NodeCancelledError
 from langgraph.graph.state import CompiledStateGraph
+from langsmith import tracing_context
 
 from graph.chat import build_chat_graph
 from graph.context import DiagnosisContext
@@ -136,7 +137,11 @@ class _Stage:
             self._config["run_id"] = uuid.uuid4()
 
     async def play(self) -> Replayed:
-        """Go from the Run's beginning to its end."""
+        """Go from the Run's beginning to its end. Nothing of it is traced: the content is the recorded Run's."""
+        with tracing_context(enabled=False):
+            return await self._play()
+
+    async def _play(self) -> Replayed:
         graph_input = await self._begin()
         left_at = await self._go(graph_input)
         if left_at is not None and await self._collection_was_ended(left_at):

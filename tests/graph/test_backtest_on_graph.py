@@ -12,9 +12,9 @@ import pytest
 from nodes.ports import ModelReply
 from service.backtest import bundles as reading
 from service.backtest.bundles import backtest_bundles, read_histories
-from service.backtest.whatif import History, Thresholds, WhatIf, history_of, what_if
 from service.cli.main import run
 from service.replay.text import read_bundle, write_bundle
+from service.replay.what_if import History, Thresholds, WhatIf, history_of, what_if
 from tests.fakes import SUPPORTED, call, calls, draft
 from tests.loop import Loop, make_loop
 from tests.replays import bundles_of
@@ -82,8 +82,13 @@ async def test_what_is_saved_and_lost_is_counted() -> None:
     past = history(text)
     assert (past.gained, past.cited, past.has_conclusion) == ({"c3", "c5"}, {"c5"}, True)
     early, late = what_if(past, Thresholds(2, 50)), what_if(past, Thresholds(3, 50))
-    assert (early.calls_saved, early.gained_lost, early.cited_lost, early.conclusion_lost) == (4, 2, 1, True)
-    assert (late.calls_saved, late.gained_lost, late.cited_lost, late.conclusion_lost) == (0, 0, 0, False)
+    assert (early.calls_saved, early.gained_lost, early.cited_lost, early.conclusion_lost) == (
+        4,
+        ("c3", "c5"),
+        ("c5",),
+        True,
+    )
+    assert (late.calls_saved, late.gained_lost, late.cited_lost, late.conclusion_lost) == (0, (), (), False)
     assert early.tokens_saved > late.tokens_saved == 0
     assert what_if(past, Thresholds(6, 50)) == WhatIf(None)
 

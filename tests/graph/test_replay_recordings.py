@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import uuid
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +13,15 @@ import nodes.progress_rules
 from graph.context import DiagnosisContext
 from graph.tracker import DiagnosisProgressTracker
 from nodes.ports import ModelReply, ModelRequest
-from service.replay.bundle import Bundle
+from service.replay.bundle import Bundle, Entry
 from service.replay.compare import Comparison, compare
 from service.replay.engine import recorded_context, replay, replay_with
 from service.replay.text import read_bundle
-from service.replay.what_if import Thresholds, what_if
-from tests.fakes import ScriptedModel, by_round, call, draft
+from service.replay.what_if import Thresholds, WhatIf, history_of, what_if
+from tests.fakes import ScriptedModel, by_round, call, calls, draft
+from tests.loop import make_loop
 from tests.record import PROBES, SCRIPTED, scripted
-from tests.replays import assert_replays, replay_all
+from tests.replays import assert_replays, bundles_of, replay_all
 from tools.contract import EvidenceStatus
 
 FOLDER = Path(__file__).parent.parent / "recordings"
@@ -86,35 +88,82 @@ async def test_r154_a_changed_rule_of_repetition_fails_the_replay_and_names_the_
     assert any(each.entry.startswith("step 0014") for each in found.first)
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if not name.endswith("fork")])
+def under(bundle: Bundle, no_gain: int, protocol: int) -> tuple[Bundle, DiagnosisContext]:
+    """A recorded run with other thresholds: a fork brings its own in the tracker, any other gets them from its context."""
+    limits = {"no_gain_threshold": no_gain, "protocol_violation_threshold": protocol}
+    context = DiagnosisContext.model_validate({**recorded_context(bundle).model_dump(), **limits})
+    entries = list(bundle.entries)
+    for place, each in enumerate(entries):
+        if each.kind == "fork":
+            state = each.payload["state"]
+            changed = {**each.payload, "state": {**state, "tracker": {**state["tracker"], **limits}}}
+            entries[place] = Entry(each.kind, each.key, changed)
+    return Bundle.of(bundle.run_id, entries), context
+
+
+async def assert_stops_where_the_graph_stops(
+    bundle: Bundle, no_gain: int, protocol: int, tools: Any, turns_before: int = 0
+) -> bool:
+    """Compare step, turn, reason and calls; say whether there was a stop."""
+    changed, context = under(bundle, no_gain, protocol)
+    again = (await replay(changed, tools=tools, context=context)).bundle
+    assert again is not None
+    past = history_of(bundle)
+    found = what_if(past, Thresholds(no_gain, protocol))
+    stops = [each for each in again.trace if each["type"] == "COLLECTION_SATURATED"]
+    stopped = next((each for each in stops if each["fields"]["stop_reason"] != "BUDGET_LIMIT_REACHED"), None)
+    if stopped is None:
+        assert found == WhatIf(None)
+        return False
+    assert (found.stopped_at, found.stop_reason) == (int(stopped["node"][:4]), stopped["fields"]["stop_reason"])
+    before = [key for key in again.path if key <= stopped["node"]]
+    assert found.turn == turns_before + sum(key.endswith(":model_step") for key in before)
+    assert past.calls - found.calls_saved == sum(key.endswith(":project_observation") for key in before)
+    return True
+
+
+@pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize(("no_gain", "protocol"), [(1, 2), (2, 3)])
 async def test_r154_what_if_agrees_with_the_graph(name: str, no_gain: int, protocol: int) -> None:
-    bundle = recording(name)
-    changes = {"no_gain_threshold": no_gain, "protocol_violation_threshold": protocol}
-    context = DiagnosisContext.model_validate({**recorded_context(bundle).model_dump(), **changes})
-    again = (await replay(bundle, tools=tools(name), context=context)).bundle
-    assert again is not None
-    found = what_if(bundle, Thresholds(no_gain, protocol), tools=tools(name))
-    stopped = next((each for each in again.trace if each["type"] == "COLLECTION_SATURATED"), None)
-    by_progress = stopped is not None and stopped["fields"]["stop_reason"] != "BUDGET_LIMIT_REACHED"
-    assert (found.turn is not None) == by_progress
-    if stopped is not None and by_progress:
-        assert found.stop_reason == stopped["fields"]["stop_reason"]
-        before = [key for key in again.path if key <= stopped["node"]]
-        assert found.turn == sum(key.endswith(":model_step") for key in before)
-        executed = sum(key.endswith(":execute_tool") for key in before)
-        assert found.tool_calls - found.tool_calls_saved == executed
+    turns = 2 if name == "probe-fork" else 0
+    await assert_stops_where_the_graph_stops(recording(name), no_gain, protocol, tools(name), turns)
+
+
+@pytest.mark.parametrize("node", ["dedup_scope", "project_observation", "require_stop"])
+async def test_r3_r154_what_if_of_a_fork_agrees_with_the_graph(node: str) -> None:
+    """A fork from each place of a run begins with counts of its parent, or with collection over."""
+    agent = [
+        call("c1", "none a"),
+        calls(("c2", "query_probe", None)),
+        call("c3", "found b"),
+        call("c4", "none c", ("c3", "NO_GAIN")),
+        draft(),
+    ]
+    loop = make_loop(by_round(agent))
+    await loop.run(run_id=uuid.UUID(int=1))
+    places = [each for each in await loop.history() if each.next == (node,)]
+    stops = []
+    for number, place in enumerate(places, start=2):
+        await loop.resume(place.config, run_id=uuid.UUID(int=number))
+        bundle = next(each for each in await bundles_of(loop) if each.run_id == loop.run_id)
+        assert bundle.by_kind["fork"]
+        turns = place.values["position"]["turn"]
+        for no_gain, protocol in ((1, 3), (2, 2)):
+            stop = await assert_stops_where_the_graph_stops(bundle, no_gain, protocol, loop.resources.tools, turns)
+            stops.append(stop)
+    assert any(stops) == (node != "require_stop")
 
 
 def test_what_if_tells_what_is_saved_and_what_is_lost() -> None:
-    lost = what_if(recording("shop-checkout-zh"), Thresholds(no_gain=1))
-    assert (lost.conclusion_lost, lost.published) == (True, True)
-    assert lost.tool_calls_saved == len(lost.cited_missed) > 0
+    past = history_of(recording("shop-checkout-zh"))
+    lost = what_if(past, Thresholds(1, past.recorded.protocol))
+    assert (lost.conclusion_lost, past.has_conclusion) == (True, True)
+    assert lost.calls_saved == len(lost.cited_lost) > 0
     assert lost.seconds_saved > 0
-    same = what_if(recording("shop-checkout-zh"), Thresholds())
-    assert (same.tool_calls_saved, same.tokens_saved, same.cited_missed, same.conclusion_lost) == (0, 0, (), False)
-    beyond = what_if(recording("shop-checkout-zh"), Thresholds(no_gain=50))
-    assert (beyond.turn, beyond.beyond_record, beyond.conclusion_lost) == (None, True, False)
+    same = what_if(past, past.recorded)
+    assert (same.calls_saved, same.tokens_saved, same.cited_lost, same.conclusion_lost) == (0, 0, (), False)
+    assert past.stopped_by_progress
+    assert what_if(past, Thresholds(50, past.recorded.protocol)) == WhatIf(None)
 
 
 async def test_a_live_model_gets_recorded_results_and_its_other_calls_are_listed() -> None:

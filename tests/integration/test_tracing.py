@@ -20,8 +20,13 @@ from graph.diagnosis import build_diagnosis_graph
 from nodes.prompts import prompt
 from service.app import App, open_app
 from service.diagnosis import diagnose
+from service.models.choice import ConfiguredModels
+from service.offline.client import OfflineClient
+from service.replay.engine import replay, replay_with
+from service.replay.text import read_bundle
 from service.settings import Settings, load_settings
 from service.tracing import WithholdingClient, start_tracing
+from tests.data import ROOT
 from tests.scenes import conclusion, log_call, write_answers, write_scene
 from tests.stub_model_server import answer, call, stub_server
 from tests.trace_endpoint import TraceEndpoint, trace_endpoint
@@ -224,3 +229,18 @@ def test_where_no_client_can_be_made_tracing_is_off(monkeypatch: pytest.MonkeyPa
     start_tracing(())
     assert run_trees._CLIENT is None
     assert not langsmith.utils.tracing_is_enabled()
+
+
+@pytest.mark.parametrize("with_model", [False, True])
+async def test_r104_a_replay_sends_nothing(monkeypatch: pytest.MonkeyPatch, with_model: bool) -> None:
+    bundle = read_bundle((ROOT / "tests/recordings/shop-slow-en.json").read_bytes())
+    with trace_endpoint() as endpoint:
+        ask_for_tracing(monkeypatch, endpoint.url)
+        if with_model:
+            models = ConfiguredModels(load_settings(model="offline"), {}, OfflineClient())
+            assert (await replay_with(bundle, models)).outcome
+        else:
+            assert (await replay(bundle)).bundle
+        # No tracer has so much as asked for a client.
+        assert run_trees._CLIENT is None
+        assert not endpoint.received
