@@ -11,9 +11,9 @@ import asyncio
 import contextlib
 import logging
 import uuid
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Coroutine, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from langgraph.runtime import RunControl
 
@@ -36,6 +36,8 @@ from service.run_log import log_begin, log_end
 from service.store.status import TERMINAL
 
 logger = logging.getLogger("superbiz.runs")
+
+T = TypeVar("T")
 
 CANCEL_POLL_SECONDS = 1.0
 """How often a process looks for cancels of its Runs that other processes took."""
@@ -108,7 +110,7 @@ class RunManager:
         self._turns = asyncio.Semaphore(max_executing)
         self._stop_seconds = stop_seconds
         self._live: dict[str, _Live] = {}
-        self._starting: set[asyncio.Future[RunRecord]] = set()
+        self._asked: set[asyncio.Future[Any]] = set()
         self._watcher: asyncio.Task[None] | None = None
         self._shown = on_step
         self.changes = changes or RunChanges()
@@ -141,10 +143,14 @@ class RunManager:
         context = self._app.settings.context(at=question.at, language=question.language, intent=question.intent)
         self._app.resources.models.client(context.model)
         # Whoever asks may leave at any moment; a Run that is stored must have its task.
-        starting = asyncio.ensure_future(self._start(query, question, context))
-        self._starting.add(starting)
-        starting.add_done_callback(self._starting.discard)
-        return await asyncio.shield(starting)
+        return await self._carried_out(self._start(query, question, context))
+
+    async def _carried_out(self, asked: Coroutine[Any, Any, T]) -> T:
+        """Do what was asked to its end, whether or not whoever asked stays; `close` waits for it."""
+        doing = asyncio.ensure_future(asked)
+        self._asked.add(doing)
+        doing.add_done_callback(self._asked.discard)
+        return await asyncio.shield(doing)
 
     async def _start(self, query: str, question: Question, context: DiagnosisContext) -> RunRecord:
         resources = self._app.resources
@@ -265,7 +271,7 @@ class RunManager:
         there is no such Run.
         """
         # Whoever asked may leave at any moment; what was begun here is ended.
-        return await asyncio.shield(asyncio.ensure_future(self._cancel(run_id)))
+        return await self._carried_out(self._cancel(run_id))
 
     async def _cancel(self, run_id: str) -> RunRecord | None:
         runs, now = self._app.runs, self._app.resources.clock.now()
@@ -312,9 +318,9 @@ class RunManager:
         self.stop()
         if self._watcher is not None:
             self._watcher.cancel()
-        if self._starting:
-            # What is being stored gets its task yet, and hands its Run over.
-            await asyncio.wait(self._starting, timeout=STOP_SECONDS)
+        if self._asked:
+            # What is being stored gets its task yet, and hands its Run over; a cancel that was taken is written down.
+            await asyncio.wait(self._asked, timeout=STOP_SECONDS)
         tasks = {live.task for live in self._live.values() if live.task is not None}
         if not tasks:
             return

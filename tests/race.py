@@ -192,7 +192,8 @@ class Race:
         if dice.random() < 0.6:
             await at.reached(run_id, dice.randint(0, STEPS))
             await asyncio.sleep(dice.choice([0, 0, 0.003, 0.01]))
-            await self._cancel(dice.choice([at, *self.hosts]), run_id)
+            here = [at] if at in self.hosts else []
+            await self._cancel(dice.choice([*here, *self.hosts]), run_id)
         while (record := await self.hosts[-1].app.runs.get(run_id)) and record.internal_state not in TERMINAL:  # noqa: ASYNC110
             await asyncio.sleep(0.05)
 
