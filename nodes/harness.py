@@ -292,7 +292,9 @@ async def _interrupted(
     # Past its timeout a Run is not cancelled but timed out: whoever stops it writes that end (R60).
     if run.settings is None or not run.timed_out():
         archive = [*(result.archive if result else ()), interrupted_entry(key, result)]
-        marking = core.mark_interrupted(state["run"]["run_id"], usage_of(state), archive, draining=draining)
+        # A service asks for a cancel in the store first; without that its own limit cut this off, and it says how it ends.
+        only_asked = draining or run.origin is not None
+        marking = core.mark_interrupted(state["run"]["run_id"], usage_of(state), archive, draining=only_asked)
         await _finish_in_spite_of_cancel(marking)
 
 
