@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from langgraph.checkpoint.postgres.aio import AsyncPostgresSaver
-from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 
 from service.cli.main import main
+from service.file_saver import FileSaver
 from service.store.journal import SqlJournal
 
 FUSE = Path(os.environ.get("FUSE", "fuse"))
@@ -37,7 +37,7 @@ def install() -> None:
             passed(f"journal {int(batch.key[:4])}")
 
     SqlJournal.write = write_and_tell  # type: ignore[method-assign]
-    for saver in (AsyncSqliteSaver, AsyncPostgresSaver):
+    for saver in (FileSaver, AsyncPostgresSaver):
         _tell_checkpoints(saver)
 
 
