@@ -270,6 +270,10 @@ async def test_r98_r134_sessions_of_two_owners_are_two_sessions(store: Store) ->
         assert (previous and previous.run_id, active and active.run_id) == (f"old-{owner}", f"new-{owner}")
     assert await store.previous_turn("session-1", "carol") is await store.active("session-1", "carol") is None
     assert [run.run_id for run in await store.runs(9, owner="alice")] == ["new-alice", "old-alice"]
+    for owner in ("alice", None):
+        mine = [run for run in await store.runs(9, "session-1") if run.owner == owner]
+        assert await store.of_session("session-1", owner, 2) == tuple(mine)[:2]
+        assert mine
     assert len(await store.runs(9, "session-1")) == 6
 
 
