@@ -116,6 +116,7 @@ class DiagnosisHarnessCore:
         if not run.resources.on_host or run.thread_id is None or run.execution_id is None:
             return run
         held = await run.resources.runs.get(run.thread_id)
+        run.outside.forget()
         # The service knows no thread of a Run that a host begins; other Runs are none of a host's.
         if held is None or held.thread_id is not None or held.query != query:
             return run
@@ -296,7 +297,9 @@ async def _interrupted(
     # Past its timeout a Run is not cancelled but timed out: whoever stops it writes that end (R60).
     if run.settings is None or not run.timed_out():
         archive = [*(result.archive if result else ()), interrupted_entry(key, result)]
-        marking = core.mark_interrupted(state["run"]["run_id"], usage_of(state), archive, draining=draining)
+        # A service asks for a cancel in the store first; without that its own limit cut this off, and it says how it ends.
+        only_asked = draining or run.origin is not None
+        marking = core.mark_interrupted(state["run"]["run_id"], usage_of(state), archive, draining=only_asked)
         await _finish_in_spite_of_cancel(marking)
 
 

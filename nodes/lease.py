@@ -12,6 +12,9 @@ from nodes.ports import Resources
 
 logger = logging.getLogger("superbiz.harness")
 
+STOP_SECONDS = 5.0
+"""How long a renewal that was cut off may take to leave."""
+
 
 @contextlib.asynccontextmanager
 async def lease_kept(run: NodeRun) -> AsyncIterator[None]:
@@ -31,6 +34,8 @@ async def lease_renewed(resources: Resources, run_id: str, execution_id: str) ->
         yield
     finally:
         keeper.cancel()
+        # A renewal that is cut off is over before the lease can be given back.
+        await asyncio.wait([keeper], timeout=STOP_SECONDS)
 
 
 async def _keep(resources: Resources, run_id: str, execution_id: str) -> None:

@@ -35,6 +35,10 @@ class Outside:
         """Keep one answer."""
         self._answers.setdefault(operation, []).append(answer)
 
+    def forget(self) -> None:
+        """Drop what was asked so far: it told whose Run begins, which a replay knows."""
+        self._answers.clear()
+
     def unusual(self) -> dict[str, list[str]]:
         """Return the operations that a Run left to itself would have seen otherwise; mostly none."""
         return {name: answers for name, answers in self._answers.items() if not USUAL.issuperset(answers)}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from graph.contract import RunState, TraceEventType
@@ -28,6 +29,7 @@ async def end_without_result(
 ) -> None:
     """Move the Run from one of `expected` to `state` at `at` (epoch seconds); nothing happens when another end won.
 
+    A Run whose cancel was acknowledged ends as CANCELLED, whatever was to end it (R120).
     `usage` is what it had spent by then; None or empty where that is not known. `archive` is stored with the event.
     """
     totals = end_fields(usage) if usage else {}
@@ -38,7 +40,12 @@ async def end_without_result(
         total_token_count=usage["total_tokens"] if usage else 0,
         usage=usage or {},
     )
-    if await runs.transition(run_id, expected, state, end):
+    asked = frozenset({RunState.CANCEL_REQUESTED})
+    moved = await runs.transition(run_id, expected if state is RunState.CANCELLED else expected - asked, state, end)
+    if not moved and asked <= expected and state is not RunState.CANCELLED:
+        state, code = RunState.CANCELLED, "CANCELLED"
+        moved = await runs.transition(run_id, asked, state, replace(end, error_code=code))
+    if moved:
         ended = event(TraceEventType.RUN_ENDED, internal_state=state.value, **totals)
         key = f"end:{code.lower()}"
         await journal.write(JournalBatch(run_id=run_id, key=key, at=at, events=[ended], archive=archive))

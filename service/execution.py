@@ -29,7 +29,9 @@ from nodes.ports import ORIGIN, RunOrigin, RunRecord
 from nodes.run_end import end_without_result
 from nodes.usage import usage_of
 from service.app import App
+from service.checkpoints import latest_values
 from service.contract import StepView
+from service.endings import tell_end
 
 logger = logging.getLogger("superbiz.diagnosis")
 
@@ -110,10 +112,8 @@ class Execution:
         try:
             async with self._turn, asyncio.timeout(limit) as guard, _insisting_on_cancel(guard):
                 await self._stream(graph_input)
-            # The trace has its end now: a Run that still holds its lease tells a sweep that its process died before.
-            await self._hand_over()
         except GraphDrained:
-            await self._hand_over()
+            pass  # it stays as its last checkpoint says
         except RunTakenElsewhere:
             logger.warning("a run is carried on by another execution")
         except (asyncio.CancelledError, SystemExit):
@@ -125,7 +125,12 @@ class Execution:
         except Exception as error:
             # Only the type: the text may hold a question, a row or a secret.
             logger.error("a run failed unexpectedly: %s", type(error).__name__)
-            await self._finish(EndCause.FAULT, RunState.FAILED, INTERNAL_ERROR, grace_seconds)
+            # A process that stops takes away what its Runs stand on; the next one finds out whether they fail.
+            if not self._control.drain_requested:
+                await self._finish(EndCause.FAULT, RunState.FAILED, INTERNAL_ERROR, grace_seconds)
+        finally:
+            # The trace has its end now: a Run that still holds its lease tells a sweep that its process died before.
+            await self._hand_over()
 
     async def _stream(self, graph_input: DiagnosisInput | None) -> None:
         stream = self._graph.astream(
@@ -200,7 +205,7 @@ class Execution:
     async def _usage(self) -> dict[str, Any]:
         """What the last checkpoint says was spent; empty when it cannot be read (R108, R116)."""
         with contextlib.suppress(Exception):
-            return usage_of((await self._graph.aget_state(self._config)).values)
+            return usage_of(await latest_values(self._graph, self._config))
         return {}
 
     async def _mark_cancelled(self) -> None:
@@ -214,14 +219,13 @@ class Execution:
         for each in done:
             if each.exception() is not None:
                 logger.warning("could not mark the end of a cancelled run: %s", type(each.exception()).__name__)
-        if draining:
-            await self._hand_over()
 
     async def _hand_over(self) -> None:
-        """Give the lease back: the Run stays as its last checkpoint says, and whoever takes it up goes on from there."""
+        """Give the lease back: a Run that has not ended stays as its last checkpoint says, for whoever takes it up."""
         if self.run_id is None:
             return
         try:
+            await tell_end(self._app, self.run_id, self._execution_id)
             await self._app.runs.release_lease(self.run_id, self._execution_id)
         except Exception as error:
             logger.warning("could not give a lease back: %s", type(error).__name__)

@@ -18,9 +18,8 @@ from graph.context import DiagnosisContext
 from graph.contract import RunState
 from nodes.node_run import ACTIVE
 from nodes.ports import RunRecord
-from nodes.run_end import end_without_result
-from nodes.usage import usage_of
-from service.checkpoints import latest_values
+from release.contract import ReleaseOutcome
+from service.endings import end_free_run, tell_end
 
 if TYPE_CHECKING:
     from service.app import App
@@ -87,7 +86,10 @@ async def tidy(app: App) -> None:
     """Delete what has expired and end Runs that nobody will carry on. Never fails the command it precedes."""
     try:
         await _delete_expired(app)
-        for run in await app.runs.abandoned(app.resources.clock.now()):
+        now = app.resources.clock.now()
+        for run in await app.runs.half_ended(now, now - app.settings.canonical_ttl_seconds):
+            await _told(app, run)
+        for run in await app.runs.abandoned(now):
             await _ended(app, run)
     except Exception as error:
         logger.warning("housekeeping failed: %s", type(error).__name__)
@@ -103,7 +105,10 @@ async def recover(app: App, limit: int, carried: Container[str] = ()) -> tuple[T
     taken: list[Takeover] = []
     now = app.resources.clock.now()
     for run in await app.runs.half_ended(now, now - app.settings.canonical_ttl_seconds):
-        if run.run_id not in carried and len(taken) < limit and (takeover := await _taken(app, run)) is not None:
+        if run.run_id in carried or await _told(app, run) or len(taken) >= limit:
+            continue
+        takeover = await _taken(app, run)
+        if takeover is not None:
             taken.append(takeover)
     for run in await app.runs.abandoned(now):
         if run.run_id in carried or await _ended(app, run) or len(taken) >= limit:
@@ -147,11 +152,37 @@ async def _ended(app: App, run: RunRecord) -> bool:
     settings, now = app.settings, app.resources.clock.now()
     match fate(run, now, Limits(settings.run_timeout_seconds, settings.canonical_ttl_seconds)):
         case Fate.CANCEL:
-            await _end(app, run, RunState.CANCELLED, "CANCELLED", frozenset({RunState.CANCEL_REQUESTED}))
+            await end_free_run(app, run, RunState.CANCELLED, "CANCELLED", frozenset({RunState.CANCEL_REQUESTED}))
         case Fate.FAIL:
-            await _end(app, run, RunState.FAILED, INTERRUPTED, ACTIVE)
+            await end_free_run(app, run, RunState.FAILED, INTERRUPTED, ACTIVE)
         case _:
             return False
+    return True
+
+
+def half_ended_fate(run: RunRecord, now: float, limits: Limits) -> Fate:
+    """Decide over a Run that has ended and whose execution died before it gave its lease back. Pure.
+
+    FAIL only writes the end down. A release is taken up, so that its node writes down what it had decided; where no host
+    of ours can, the host that has the Run gets as long as it may leave any Run.
+    """
+    if run.release_outcome is ReleaseOutcome.NONE:
+        return Fate.FAIL
+    if run.context is not None and run.thread_id is not None:
+        return Fate.TAKE_UP
+    return Fate.FAIL if run.lease_until is None or now - run.lease_until >= limits.run_timeout else Fate.LEAVE
+
+
+async def _told(app: App, run: RunRecord) -> bool:
+    """Write the end of the Run down if that is all that it lacks."""
+    settings, now = app.settings, app.resources.clock.now()
+    match half_ended_fate(run, now, Limits(settings.run_timeout_seconds, settings.canonical_ttl_seconds)):
+        case Fate.TAKE_UP:
+            return False
+        case Fate.FAIL:
+            await tell_end(app, run.run_id, run.execution_id)
+            if run.execution_id is not None:
+                await app.runs.release_lease(run.run_id, run.execution_id)
     return True
 
 
@@ -162,15 +193,26 @@ async def _taken(app: App, run: RunRecord) -> Takeover | None:
         return None
     try:
         context = DiagnosisContext.model_validate(run.context)
+    except ValueError:
+        # Its settings are no longer understood.
+        await tell_end(app, run.run_id, run.execution_id)
+        await end_free_run(app, run, RunState.FAILED, INTERRUPTED, ACTIVE)
+        return None
+    try:
         app.resources.models.client(context.model)
     except ValueError:
-        # Its settings are no longer understood, or its model is gone.
-        await _end(app, run, RunState.FAILED, INTERRUPTED, ACTIVE)
+        # Another process may know its model; it has as long as the evidence lives.
         return None
     execution_id, until = str(uuid.uuid4()), now + app.resources.lease_seconds
     if not await app.runs.take_lease(run.run_id, execution_id, now, until, force=False):
         return None
-    return Takeover(run, execution_id, context, from_start=not await _has_checkpoint(app, run))
+    held = await app.runs.get(run.run_id)
+    if held is None or (run.ended_at is None and held.ended_at is not None):
+        # It ended between the look and the lease.
+        await tell_end(app, run.run_id, execution_id)
+        await app.runs.release_lease(run.run_id, execution_id)
+        return None
+    return Takeover(held, execution_id, context, from_start=not await _has_checkpoint(app, run))
 
 
 async def _has_checkpoint(app: App, run: RunRecord) -> bool:
@@ -178,24 +220,6 @@ async def _has_checkpoint(app: App, run: RunRecord) -> bool:
         return False
     config: Any = {"configurable": {"thread_id": run.thread_id, "checkpoint_ns": ""}}
     return await app.checkpointer.aget_tuple(config) is not None
-
-
-async def _end(app: App, run: RunRecord, state: RunState, code: str, expected: frozenset[RunState]) -> None:
-    usage = await _usage(app, run)
-    now = app.resources.clock.now()
-    await end_without_result(app.runs, app.journal, run.run_id, state, code, now, usage=usage, expected=expected)
-
-
-async def _usage(app: App, run: RunRecord) -> dict[str, Any] | None:
-    """Return what the last checkpoint says was spent (R116); None where that cannot be known."""
-    if app.checkpointer is None or run.thread_id is None:
-        return None
-    try:
-        values = await latest_values(app.chat, {"configurable": {"thread_id": run.thread_id}})
-        return usage_of(values) if values.get("run", {}).get("run_id") == run.run_id else None
-    except Exception as error:
-        logger.warning("what an abandoned run had spent cannot be read: %s", type(error).__name__)
-        return None
 
 
 async def _delete_expired(app: App) -> None:

@@ -25,10 +25,10 @@ from nodes.harness import session_lock
 from nodes.lease import lease_renewed
 from nodes.node_run import ACTIVE
 from nodes.ports import JournalBatch, RunOrigin, RunRecord, SessionBusy
-from nodes.run_end import end_without_result
 from nodes.start_run import checked_question
 from service.app import App
 from service.contract import StepView
+from service.endings import end_free_run
 from service.execution import GRACE_SECONDS, Execution, OnStep
 from service.recovery import Takeover, keep_recovering
 from service.run_events import RunChanges, Step
@@ -108,6 +108,7 @@ class RunManager:
         self._turns = asyncio.Semaphore(max_executing)
         self._stop_seconds = stop_seconds
         self._live: dict[str, _Live] = {}
+        self._starting: set[asyncio.Future[RunRecord]] = set()
         self._watcher: asyncio.Task[None] | None = None
         self._shown = on_step
         self.changes = changes or RunChanges()
@@ -140,7 +141,10 @@ class RunManager:
         context = self._app.settings.context(at=question.at, language=question.language, intent=question.intent)
         self._app.resources.models.client(context.model)
         # Whoever asks may leave at any moment; a Run that is stored must have its task.
-        return await asyncio.shield(asyncio.ensure_future(self._start(query, question, context)))
+        starting = asyncio.ensure_future(self._start(query, question, context))
+        self._starting.add(starting)
+        starting.add_done_callback(self._starting.discard)
+        return await asyncio.shield(starting)
 
     async def _start(self, query: str, question: Question, context: DiagnosisContext) -> RunRecord:
         resources = self._app.resources
@@ -280,9 +284,7 @@ class RunManager:
         elif record.lease_until is None or record.lease_until <= now:
             # Nobody is left who would end it.
             expected = frozenset({RunState.CANCEL_REQUESTED})
-            await end_without_result(
-                runs, self._app.journal, run_id, RunState.CANCELLED, "CANCELLED", now, expected=expected
-            )
+            await end_free_run(self._app, record, RunState.CANCELLED, "CANCELLED", expected)
             self.changes.moved(run_id)
         return record
 
@@ -310,6 +312,9 @@ class RunManager:
         self.stop()
         if self._watcher is not None:
             self._watcher.cancel()
+        if self._starting:
+            # What is being stored gets its task yet, and hands its Run over.
+            await asyncio.wait(self._starting, timeout=STOP_SECONDS)
         tasks = {live.task for live in self._live.values() if live.task is not None}
         if not tasks:
             return
@@ -356,3 +361,4 @@ async def open_manager(app: App) -> AsyncIterator[RunManager]:
             yield manager
         finally:
             recovering.cancel()
+            await asyncio.wait([recovering], timeout=STOP_SECONDS)

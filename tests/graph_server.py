@@ -11,6 +11,8 @@ from typing import Any
 
 from nodes.ports import RunRecord
 from service.app import open_canonical, open_stores
+from service.replay.bundle import Bundle
+from service.replay.export import export_run
 from service.settings import Settings
 from tests.langgraph_dev import langgraph_dev
 from tests.scenes import conclusion, log_call, write_answers, write_scene
@@ -35,6 +37,12 @@ class GraphServer:
             record = await runs.get(run_id)
         assert record is not None
         return record
+
+    async def bundle(self, run_id: str) -> Bundle:
+        async with open_stores(self.settings) as (runs, journal):
+            record = await runs.get(run_id)
+            assert record is not None
+            return await export_run(record, journal)
 
     async def newest(self, count: int) -> tuple[RunRecord, ...]:
         async with open_stores(self.settings) as (runs, _):

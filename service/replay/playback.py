@@ -190,6 +190,15 @@ class RecordedRunStore(InMemoryRunStore):
         super().__init__()
         self._recording = recording
 
+    async def create(self, run: RunRecord) -> bool:
+        """Insert; a Run that a service had stored before its graph began keeps that time."""
+        bundle = self._recording.bundle
+        stored, first = bundle.run.created_at, next(iter(bundle.path), "")
+        readings = bundle.by_kind["clock"].get(first, {}).get("readings", ())
+        if run.run_id == bundle.run_id and all(stored < each for each in readings):
+            run = replace(run, created_at=stored)
+        return await super().create(run)
+
     async def get(self, run_id: str) -> RunRecord | None:
         """Return the Run in the state that was seen then."""
         self._recording.entered()

@@ -15,7 +15,7 @@ from nodes.ports import AgentStepRow, ArchiveEntry, Clock, JournalBatch
 from service.store import models
 from service.store.rows import DEFAULT_ARCHIVE_DAYS, TraceRow, archive_cutoff
 from service.store.status import plain
-from service.store.whitelist import Admitted, admit, safe_code, safe_ids
+from service.store.whitelist import Admitted, admit, safe_code, safe_ids, with_one_end
 from tools.database import Database
 
 
@@ -112,6 +112,8 @@ class SqlJournal:
 
 def _write(connection: Connection, batch: JournalBatch, events: Sequence[Admitted]) -> None:
     """Write a batch inside a transaction. The cursor comes first: whoever holds its row is alone with this Run."""
+    if any(each.type is TraceEventType.RUN_ENDED for each in events):
+        events = with_one_end(events, _has_end(connection, batch.run_id))
     first = _take_numbers(connection, batch, len(events))
     if first is None:
         return
@@ -141,6 +143,11 @@ def _take_numbers(connection: Connection, batch: JournalBatch, count: int) -> in
         return 0
     last: int = connection.execute(select(CURSOR.c.last_seq).where(this_run)).scalar_one()
     return last - count + 1
+
+
+def _has_end(connection: Connection, run_id: str) -> bool:
+    told = select(EVENT.c.seq).where(EVENT.c.run_id == run_id, EVENT.c.type == TraceEventType.RUN_ENDED.value)
+    return connection.execute(told).first() is not None
 
 
 def _event_rows(batch: JournalBatch, events: Sequence[Admitted], first: int) -> list[dict[str, Any]]:

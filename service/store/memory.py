@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from graph.contract import Intent, PublicStatus, RunState
+from graph.contract import Intent, PublicStatus, RunState, TraceEventType
 from nodes.ports import AgentStepRow, ArchiveEntry, Clock, JournalBatch, RunEnd, RunRecord, SessionBusy
 from service.store.clock import SystemClock
 from service.store.rows import DEFAULT_ARCHIVE_DAYS, TraceRow, archive_cutoff
 from service.store.status import TERMINAL, leaving, plain, public_status, storable_text
-from service.store.whitelist import admit, safe_code, safe_ids
+from service.store.whitelist import admit, safe_code, safe_ids, with_one_end
 
 
 def _detached(run: RunRecord) -> RunRecord:
@@ -177,7 +177,8 @@ class InMemoryJournal:
         if batch.key in run.keys:
             return
         run.keys.add(batch.key)
-        for event in events:
+        told = any(row.type is TraceEventType.RUN_ENDED for row in run.trace)
+        for event in with_one_end(events, told):
             fields = plain(event.fields) or {}
             run.trace.append(TraceRow(len(run.trace) + 1, batch.at, event.type, fields, event.fields_refused))
         for step in batch.steps:

@@ -17,8 +17,6 @@ from service.store.status import TERMINAL, leaving, plain, public_status, storab
 from tools.database import Database
 
 RUNS: Table = SQLModel.metadata.tables[str(DiagnosisRun.__tablename__)]
-RELEASED = frozenset({RunState.SUCCESS, RunState.BUDGET_EXHAUSTED})
-"""Ends that a release alone writes."""
 
 
 class SqlRunStore:
@@ -144,15 +142,12 @@ class SqlRunStore:
         )
 
     async def half_ended(self, now: float, since: float, limit: int = 100) -> tuple[RunRecord, ...]:
-        """Return Runs that were released after `since` by an execution that died before it gave its lease back.
+        """Return Runs that ended after `since` and whose execution died before it gave its lease back.
 
         Their trace may lack its end (R108).
         """
         return await self._select(
-            RUNS.c.internal_state.in_(sorted(state.value for state in RELEASED))
-            & RUNS.c.context.is_not(None)
-            & (RUNS.c.lease_until <= now)
-            & (RUNS.c.ended_at > since),
+            (RUNS.c.status != PublicStatus.RUNNING.value) & (RUNS.c.lease_until <= now) & (RUNS.c.ended_at > since),
             limit=limit,
         )
 

@@ -6,7 +6,7 @@ There is no place for prompts, thoughts, raw responses, parameters or a remainin
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import islice
@@ -228,3 +228,15 @@ def safe_ids(ids: Iterable[str]) -> tuple[str, ...]:
 def safe_code(code: str) -> str:
     """Return a code as an agent step may hold it; anything else becomes "invalid"."""
     return code if _CODE.match(code) else INVALID
+
+
+def with_one_end(events: Sequence[Admitted], told: bool) -> list[Admitted]:
+    """Leave out every end but a Run's first: it ends once, whoever tells it (R8). `told` says that one is stored. Pure."""
+    kept: list[Admitted] = []
+    for each in events:
+        if each.type is Event.RUN_ENDED:
+            if told:
+                continue
+            told = True
+        kept.append(each)
+    return kept

@@ -10,7 +10,9 @@ import pytest
 from langgraph_sdk import get_client
 from langgraph_sdk.client import LangGraphClient
 
+from service.replay.text import read_bundle, write_bundle
 from tests.graph_server import GraphServer
+from tests.replays import assert_replays
 
 pytestmark = [
     pytest.mark.skipif(importlib.util.find_spec("langgraph_api") is None, reason="the extra `server` is not installed"),
@@ -90,6 +92,21 @@ async def test_r3_a_fork_is_a_new_run_and_leaves_the_old_one_alone(
     assert await server.canonical(old_id, "c2") is not None
     assert await server.record(old_id) == old
     assert await server.trace(old_id) == old_trace
+
+
+async def test_r67_r154_a_run_of_this_server_and_its_fork_are_exported_and_replayed_identically(
+    server: GraphServer, client: LangGraphClient
+) -> None:
+    thread_id = (await client.threads.create())["thread_id"]
+    first = await client.runs.wait(thread_id, "diagnosis", input={"query": "why do orders fail?"})
+    history = await client.threads.get_history(thread_id, limit=100)
+    place = next(state for state in history if list(state["next"]) == ["dedup_scope"])
+    second = await client.runs.wait(thread_id, "diagnosis", input=None, checkpoint=place["checkpoint"])
+    for state, is_fork in ((first, False), (second, True)):
+        assert isinstance(state, dict)
+        bundle = await server.bundle(state["run"]["run_id"])
+        assert bool(bundle.by_kind["fork"]) is is_fork
+        await assert_replays(read_bundle(write_bundle(bundle).encode()))
 
 
 async def test_a_question_that_cannot_be_diagnosed_ends_the_run_without_a_record(

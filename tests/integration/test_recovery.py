@@ -11,8 +11,11 @@ import pytest
 
 import service.recovery
 from graph.context import DiagnosisContext
-from graph.contract import RunState
-from nodes.ports import ArchiveEntry, JournalBatch, RunRecord
+from graph.contract import RunState, TraceEventType
+from nodes.events import event
+from nodes.ports import ArchiveEntry, JournalBatch, RunEnd, RunRecord
+from nodes.run_end import end_without_result
+from release.contract import ReleaseOutcome
 from service.app import App
 from service.recovery import Fate, Limits, Takeover, fate, keep_recovering, recover, tidy
 from service.store.clock import SystemClock
@@ -196,11 +199,10 @@ async def test_r60_a_run_that_is_taken_up_past_its_timeout_publishes_what_it_had
     "changes",
     [
         {"created_at": SystemClock().now() - 3600},
-        {"context": {**CONTEXT, "model": "openai:gone"}},
         {"context": {**CONTEXT, "no_gain_threshold": 0}},
         {"context": {"unknown": 1}},
     ],
-    ids=["evidence gone", "model gone", "illegal settings", "unknown settings"],
+    ids=["evidence gone", "illegal settings", "unknown settings"],
 )
 async def test_r94_a_run_that_cannot_go_on_fails_clearly(tmp_path: Path, changes: dict[str, Any]) -> None:
     async with opened(settings_of(tmp_path, None)) as app:
@@ -208,6 +210,64 @@ async def test_r94_a_run_that_cannot_go_on_fails_clearly(tmp_path: Path, changes
         assert await recover(app, 5) == ()
         record = await ended(app, "run-1")
     assert (record.internal_state, record.error_code) == (RunState.FAILED, "INTERRUPTED")
+
+
+async def test_r3_a_run_of_another_model_is_left_to_who_has_it_while_its_evidence_lives(tmp_path: Path) -> None:
+    settings = settings_of(tmp_path, None)
+    clock = MovedClock(SystemClock())
+    async with opened(settings, clock=clock) as app:
+        await app.runs.create(ours("run-1", context={**CONTEXT, "model": "openai:gone"}))
+        assert await recover(app, 5) == ()
+        left = await app.runs.get("run-1")
+        assert left is not None
+        assert (left.internal_state, left.execution_id) == (RunState.RUNNING, None)
+        clock.seconds = settings.canonical_ttl_seconds + 1
+        assert await recover(app, 5) == ()
+        record = await ended(app, "run-1")
+    assert (record.internal_state, record.error_code) == (RunState.FAILED, "INTERRUPTED")
+
+
+@pytest.mark.parametrize("state", [RunState.FAILED, RunState.TIMED_OUT, RunState.CANCELLED])
+async def test_r108_an_end_that_its_process_did_not_tell_is_told_once(
+    tmp_path: Path, url: str | None, state: RunState
+) -> None:
+    clock = MovedClock(SystemClock())
+    async with opened(settings_of(tmp_path, url), clock=clock) as app:
+        run, now = run_id(), clock.now()
+        await app.runs.create(ours(run, execution_id="dead", lease_until=now + 1))
+        await app.runs.transition(run, frozenset({RunState.RUNNING}), state, RunEnd(ReleaseOutcome.NONE, now))
+        clock.seconds = 2
+        assert await recover(app, 5) == ()
+        again = event(TraceEventType.RUN_ENDED, internal_state=state.value)
+        await app.journal.write(JournalBatch(run, "end:late", now, [again]))
+        record = await ended(app, run)
+        assert (record.internal_state, record.lease_until) == (state, None)
+
+
+async def test_r3_a_run_that_ended_between_look_and_lease_is_given_back(tmp_path: Path) -> None:
+    async with opened(settings_of(tmp_path, None)) as app:
+        await app.runs.create(ours("run-1"))
+        take_lease = app.runs.take_lease
+
+        async def late(*asked: Any, **options: Any) -> bool:
+            end = RunEnd(ReleaseOutcome.NONE, app.resources.clock.now())
+            await app.runs.transition("run-1", frozenset({RunState.RUNNING}), RunState.CANCELLED, end)
+            return await take_lease(*asked, **options)
+
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(app.runs, "take_lease", late)
+            assert await recover(app, 5) == ()
+        record = await ended(app, "run-1")
+        assert (record.internal_state, record.lease_until) == (RunState.CANCELLED, None)
+
+
+async def test_r120_a_timeout_leaves_an_acknowledged_cancel_its_end(tmp_path: Path, url: str | None) -> None:
+    async with opened(settings_of(tmp_path, url)) as app:
+        run = run_id()
+        await app.runs.create(ours(run, internal_state=RunState.CANCEL_REQUESTED))
+        await end_without_result(app.runs, app.journal, run, RunState.TIMED_OUT, "RUN_TIMED_OUT", NOW)
+        record = await ended(app, run)
+        assert (record.internal_state, record.error_code) == (RunState.CANCELLED, "CANCELLED")
 
 
 async def test_r94_a_command_ends_what_nobody_carries_on_and_takes_nothing_up(tmp_path: Path) -> None:

@@ -1,0 +1,64 @@
+"""Ends of Runs that nobody carries any more, and ends that were stored but not told (R8, R94, R108)."""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from typing import TYPE_CHECKING, Any
+
+from graph.contract import RunState, TraceEventType
+from nodes.events import event
+from nodes.ports import JournalBatch, RunRecord
+from nodes.run_end import end_without_result
+from nodes.usage import end_fields, usage_of
+from service.checkpoints import latest_values
+
+if TYPE_CHECKING:
+    from service.app import App
+
+logger = logging.getLogger("superbiz.service")
+
+
+async def end_free_run(app: App, run: RunRecord, state: RunState, code: str, expected: frozenset[RunState]) -> None:
+    """End a Run under a lease of its own: of several who would, or who would carry it on, one does.
+
+    The lease is given back once the trace has the end; a Run that has ended and still holds one has not been told.
+    """
+    runs, now, execution_id = app.runs, app.resources.clock.now(), str(uuid.uuid4())
+    usage = await _spent(app, run)
+    if not await runs.take_lease(run.run_id, execution_id, now, now + app.resources.lease_seconds, force=False):
+        return
+    await end_without_result(runs, app.journal, run.run_id, state, code, now, usage=usage, expected=expected)
+    await runs.release_lease(run.run_id, execution_id)
+
+
+async def tell_end(app: App, run_id: str, held_by: str | None) -> None:
+    """Write the last event of a Run that has ended, where its trace lacks it; nothing happens when another holds the Run.
+
+    The journal holds one end at most, whoever tells it.
+    """
+    run = await app.runs.get(run_id)
+    if run is None or run.ended_at is None or run.execution_id != held_by or await is_told(app, run_id):
+        return
+    totals = end_fields(dict(run.usage)) if run.usage else {}
+    ended = event(
+        TraceEventType.RUN_ENDED, internal_state=run.internal_state.value, stop_reason=run.stop_reason, **totals
+    )
+    await app.journal.write(JournalBatch(run_id, "end:told", run.ended_at, [ended]))
+
+
+async def is_told(app: App, run_id: str) -> bool:
+    """Say whether the Run's trace has its end."""
+    return any(row.type is TraceEventType.RUN_ENDED for row in await app.journal.trace(run_id))
+
+
+async def _spent(app: App, run: RunRecord) -> dict[str, Any] | None:
+    """Return what the last checkpoint says was spent (R116); None where that cannot be known."""
+    if app.checkpointer is None or run.thread_id is None:
+        return None
+    try:
+        values = await latest_values(app.chat, {"configurable": {"thread_id": run.thread_id}})
+        return usage_of(values) if values.get("run", {}).get("run_id") == run.run_id else None
+    except Exception as error:
+        logger.warning("what an abandoned run had spent cannot be read: %s", type(error).__name__)
+        return None
