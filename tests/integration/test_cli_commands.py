@@ -16,7 +16,6 @@ from nodes.ports import RunRecord
 from service.app import open_stores
 from service.cli.main import run
 from service.settings import Settings
-from tests.data import ROOT
 from tests.scenes import conclusion, log_call, write_answers, write_scene
 
 Said = tuple[int, str, str]
@@ -457,15 +456,3 @@ def test_an_unexpected_error_tells_its_type_only(scene: Scene, monkeypatch: pyte
     assert status == 1
     assert "internal error (RuntimeError)" in err
     assert "MARKER" not in err
-
-
-def test_evidence_of_knowledge_answers_and_chats_is_shown(scene: Scene) -> None:
-    for name, said in (("knowledge", "[search_runbooks lookup-1]"), ("system", "")):
-        path = ROOT / f"tests/recordings/hand-{name}-{'zh' if name == 'knowledge' else 'en'}.json"
-        run_id = json.loads(path.read_text(encoding="utf-8"))["run_id"]
-        assert scene.call("import", str(path))[0] == 0
-        status, out, _ = scene.call("show", run_id, "--evidence")
-        assert status == 0
-        assert said in out
-        shown = scene.json("show", run_id, "--evidence", "--json")
-        assert list(shown["evidence"]) == (["lookup-1"] if said else [])
