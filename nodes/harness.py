@@ -235,7 +235,12 @@ def session_lock(origin: RunOrigin | None, session_id: str | None) -> str | None
     """Return what the only active Run of an owner's session holds; None where several may run. Pure."""
     if origin is None or not origin.alone_in_session or session_id is None:
         return None
-    return json.dumps([origin.owner, session_id], ensure_ascii=False)
+    return lock_of_session(origin.owner, session_id)
+
+
+def lock_of_session(owner: str | None, session_id: str) -> str:
+    """Return what the only active Run of an owner's session holds. Pure."""
+    return json.dumps([owner, session_id], ensure_ascii=False)
 
 
 def as_graph_node(name: str, node: Node, resources: Resources, *, starts_run: bool = False) -> GraphNode:

@@ -20,6 +20,9 @@ SESSION_PREFIX = "alert:"
 MAX_NEW_RUNS = 5
 """Runs that one webhook may start: many alerts at once mostly have one cause, and what still fires is sent again."""
 
+CLOCK_SKEW_SECONDS = 30.0
+"""How far the sender's clock may be ahead of ours: a run begun at once would else look older than its alert."""
+
 
 class AlertState(StrEnum):
     """What a webhook did for one firing alert."""
@@ -98,7 +101,7 @@ def _found(alert: Alert, latest: RunRecord | None, now: float, quiet_seconds: fl
     status = public_status(latest.internal_state, latest.release_outcome)
     if status is PublicStatus.RUNNING:
         return AlertRun(fingerprint=alert.key, state=AlertState.JOINED, run_id=latest.run_id)
-    same_firing = latest.created_at >= (alert.began(now) or 0.0)
+    same_firing = latest.created_at + CLOCK_SKEW_SECONDS >= (alert.began(now) or 0.0)
     recent = now - latest.created_at <= quiet_seconds
     if status is PublicStatus.SUCCESS and same_firing and recent:
         return AlertRun(fingerprint=alert.key, state=AlertState.KNOWN, run_id=latest.run_id)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import unicodedata
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
@@ -17,6 +20,10 @@ from tools.rag.search import document_id
 MAX_NAME_BYTES = 180
 """UTF-8 bytes of a file name; file systems end at 255, and a name grows while it is written."""
 ALLOWED_TYPES = ", ".join(sorted(TEXT_SUFFIXES))
+UPLOAD_THREADS = 2
+"""An upload may wait for an index; tools and stores have other threads."""
+MAX_UPLOADS = 8
+"""Uploads at once, at work or waiting, each with its content in memory."""
 _REPLACED = frozenset('<>:"|?*\\/#')
 _RESERVED = frozenset({"CON", "PRN", "AUX", "NUL"} | {f"{port}{n}" for port in ("COM", "LPT") for n in range(1, 10)})
 """Names that are devices on Windows, whatever their suffix: a folder of runbooks may be checked out there."""
@@ -29,6 +36,13 @@ class UploadRefused(ValueError):
 
 class UploadTooLarge(UploadRefused):
     """The file is larger than the configured bound."""
+
+
+class TooManyUploads(Exception):
+    """As many uploads are at work or waiting as may be."""
+
+    def __init__(self) -> None:
+        super().__init__(f"at most {MAX_UPLOADS} uploads at once are allowed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,3 +126,28 @@ def store_upload(
     folder = knowledge_folder(catalog, entry)
     done = replace_document(entry.name, folder, index_file(index_dir, entry.name, folder), file_name, content)
     return StoredUpload(document_id(entry.name, file_name, "").removesuffix("#"), done.chunks, done.replaced)
+
+
+class UploadQueue:
+    """Lets uploads in while there is room, and stores them in threads of its own."""
+
+    def __init__(self) -> None:
+        self._threads = ThreadPoolExecutor(UPLOAD_THREADS, thread_name_prefix="upload")
+        self._held = 0
+
+    async def run(self, store: Callable[[], StoredUpload]) -> StoredUpload:
+        """Return what `store` does. Raises TooManyUploads, and what `store` raises.
+
+        Who leaves meanwhile leaves a whole document behind: a thread is not stopped half-way.
+        """
+        if self._held >= MAX_UPLOADS:
+            raise TooManyUploads
+        work = asyncio.get_running_loop().run_in_executor(self._threads, store)
+        self._held += 1
+        work.add_done_callback(self._ended)
+        return await asyncio.shield(work)
+
+    def _ended(self, work: asyncio.Future[StoredUpload]) -> None:
+        self._held -= 1
+        if not work.cancelled():
+            work.exception()  # whoever asked may be gone

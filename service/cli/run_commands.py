@@ -171,9 +171,13 @@ async def calls_of(journal: SqlJournal, run_id: str) -> Mapping[str, Mapping[str
 
 
 def statements(record: RunRecord) -> list[tuple[str, list[str]]]:
-    """List what a Run states, each with the calls it cites. Pure."""
+    """List what a Run states, each with the calls it cites; a chat answer cites none. Pure."""
     if record.published_result:
-        return [(item["statement"], list(item["tool_call_ids"])) for item in record.published_result["findings"]]
+        found = [
+            (each["statement"], list(each["tool_call_ids"])) for each in record.published_result.get("findings", ())
+        ]
+        said = [(each["text"], [each["tool_call_id"]]) for each in record.published_result.get("items", ())]
+        return found + said
     facts = (record.fallback or {}).get("observed_facts") or []
     return [(item["statement"], [item["tool_call_id"]]) for item in facts]
 

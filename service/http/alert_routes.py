@@ -63,8 +63,8 @@ class _CallersRuns:
         active = await runs.active(session_id, self.owner)
         if active is not None:
             return active
-        found = await runs.runs(1, session_id, self.owner)
-        return found[0] if found and found[0].owner == self.owner else None
+        found = await runs.of_session(session_id, self.owner, 1)
+        return found[0] if found else None
 
     async def start(self, question: str, at: str | None, session_id: str) -> str:
         asked = Question(question, session_id, self.owner, at, intent=Intent.DIAGNOSIS)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import uuid
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, nullcontext
 from typing import Annotated
 
-from fastapi import APIRouter, Header, Path, Query
+from fastapi import APIRouter, Header, Path, Query, Request
 from fastapi.responses import StreamingResponse
 
 from nodes.ports import RunRecord
@@ -46,6 +48,7 @@ CleanSession = Annotated[str, Path(pattern=SESSION_PATTERN, description="Session
 @router.post("/chat", summary="Ask and wait for the answer", responses=refusals(400, 408, 409, 413, 415, 422))
 async def chat(
     body: ChatRequest,
+    request: Request,
     service: ServiceHere,
     caller: Caller,
     cancel_on_disconnect: Annotated[bool, CANCEL_ON_DISCONNECT] = False,
@@ -53,16 +56,30 @@ async def chat(
     """Ask and wait for the end of the run. Whoever leaves before does not end it unless asked to."""
     record = await begin(service, body, caller)
     try:
-        ended = await service.manager.wait(record.run_id)
+        async with _cancelled_with(request, service, record.run_id) if cancel_on_disconnect else nullcontext():
+            ended = await service.manager.wait(record.run_id)
     except ServiceStopping:
         raise _stopping(record.run_id) from None
-    except asyncio.CancelledError:
-        if cancel_on_disconnect:
-            await asyncio.shield(service.manager.cancel(record.run_id))
-        raise
     if ended is None:
         raise ApiError(404, ApiErrorCode.NOT_FOUND, "no such run")
     return ChatReply(data=_chat_data(service, ended))
+
+
+@asynccontextmanager
+async def _cancelled_with(request: Request, service: Service, run_id: str) -> AsyncIterator[None]:
+    """Cancel the Run when the client leaves meanwhile; a server tells of that only whoever asks."""
+
+    async def watch() -> None:
+        while (await request.receive())["type"] != "http.disconnect":
+            pass
+        if not service.manager.stopping.is_set():
+            await service.manager.cancel(run_id)
+
+    watcher = asyncio.create_task(watch())
+    try:
+        yield
+    finally:
+        watcher.cancel()
 
 
 @router.post(
@@ -103,14 +120,14 @@ async def session(session_id: CleanSession, service: ServiceHere, caller: Caller
     if first is None:
         raise ApiError(404, ApiErrorCode.NOT_FOUND, "no such session")
     runs = service.app.runs
-    active, latest = await runs.active(session_id, caller), await runs.runs(MAX_TURNS, session_id, caller)
+    active, latest = await runs.active(session_id, caller), await runs.of_session(session_id, caller, MAX_TURNS)
     return SessionReply(
         data=SessionData(
             sessionId=session_id,
             messagePairCount=count,
             createTime=int(first * 1000),
             active_run_id=active.run_id if active else None,
-            turns=[_turn(service, each) for each in reversed(latest) if each.owner == caller],
+            turns=[_turn(service, each) for each in reversed(latest)],
         )
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 from fastapi import Depends, Request, Response
@@ -17,6 +17,7 @@ from service.diagnosis import report_of
 from service.http.errors import ApiError, ApiErrorCode, ErrorBody
 from service.run_events import RunEvent, RunEvents, end_events
 from service.runner import RunManager
+from service.uploads import UploadQueue
 
 BODY_SECONDS = 30.0
 """Time a client may take to send the body of its request."""
@@ -31,6 +32,7 @@ class Service:
     app: App
     manager: RunManager
     events: RunEvents
+    uploads: UploadQueue = field(default_factory=UploadQueue)
 
     async def own_run(self, run_id: str, owner: str | None) -> RunRecord:
         """Return a Run of the caller. Another's is as good as none: raises ApiError 404."""

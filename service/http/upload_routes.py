@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Form, Request, Response, UploadFile
@@ -15,10 +16,11 @@ from starlette.exceptions import HTTPException
 from service.app import KNOWLEDGE_FOLDER
 from service.http.errors import ApiError, ApiErrorCode
 from service.http.service import BODY_SECONDS, Caller, ServiceHere, body_late, refusals
-from service.uploads import ALLOWED_TYPES, StoredUpload, UploadRefused, UploadTooLarge, store_upload
+from service.uploads import ALLOWED_TYPES, TooManyUploads, UploadRefused, UploadTooLarge, store_upload
 from tools.rag.folder import KnowledgeError
 
 logging.getLogger("python_multipart").setLevel(logging.ERROR)  # it warns of every body that is no form
+RETRY_SECONDS = 5
 FORM_BYTES = 16_384
 """What a multipart body may have beside the file: boundaries, headers, the other field."""
 
@@ -92,7 +94,7 @@ async def upload(
     app = service.app
     limit = app.settings.max_upload_bytes
     data = await file.read(limit + 1)
-    work = asyncio.to_thread(
+    store = partial(
         store_upload,
         app.catalog,
         app.settings.home / KNOWLEDGE_FOLDER,
@@ -102,8 +104,10 @@ async def upload(
         knowledge=knowledge,
     )
     try:
-        # Who leaves now leaves a whole document behind: a thread is not stopped half-way.
-        stored: StoredUpload = await asyncio.shield(asyncio.ensure_future(work))
+        stored = await service.uploads.run(store)
+    except TooManyUploads as error:
+        after = {"Retry-After": str(RETRY_SECONDS)}
+        raise ApiError(429, ApiErrorCode.TOO_MANY_REQUESTS, str(error), after) from None
     except UploadTooLarge as error:
         raise ApiError(413, ApiErrorCode.REQUEST_TOO_LARGE, str(error)) from None
     except UploadRefused as error:

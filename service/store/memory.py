@@ -94,6 +94,10 @@ class InMemoryRunStore:
             limit,
         )
 
+    async def of_session(self, session_id: str, owner: str | None, limit: int) -> tuple[RunRecord, ...]:
+        """Return the latest Runs of an owner's session, newest first; owner None is nobody, not everybody."""
+        return self._latest(lambda run: (run.session_id, run.owner) == (session_id, owner), limit)
+
     async def previous_turn(self, session_id: str, owner: str | None = None) -> RunRecord | None:
         """Return the latest `DIAGNOSIS + SUCCESS` Run of the owner's session that published something (R99)."""
         return _first(

@@ -94,6 +94,11 @@ class SqlRunStore:
         conditions += [RUNS.c.owner == owner] if owner is not None else []
         return await self._select(and_(true(), *conditions), limit=limit)
 
+    async def of_session(self, session_id: str, owner: str | None, limit: int) -> tuple[RunRecord, ...]:
+        """Return the latest Runs of an owner's session, newest first; owner None is nobody, not everybody."""
+        of_owner = RUNS.c.owner.is_not_distinct_from(owner)
+        return await self._select((RUNS.c.session_id == session_id) & of_owner, limit=limit)
+
     async def beginning_with(self, prefix: str, limit: int) -> tuple[RunRecord, ...]:
         """Return Runs whose id begins with `prefix`, newest first."""
         return await self._select(RUNS.c.run_id.startswith(prefix, autoescape=True), limit=limit)

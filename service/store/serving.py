@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from sqlalchemy import ColumnElement, func, select, text, update
+from sqlalchemy import ColumnElement, case, func, null, select, text, update
 
 from graph.contract import RunState
+from nodes.harness import lock_of_session
 from service.store.journal import BATCH
 from service.store.runs import RUNS
 from tools.database import Database
@@ -46,8 +47,13 @@ class SqlServing:
         return count, first
 
     async def clear_session(self, session_id: str, owner: str | None) -> int:
-        """Take every Run out of the session, so that none forms a previous turn; return how many. The Runs stay."""
-        statement = update(RUNS).where(_in_session(session_id, owner)).values(session_id=None)
+        """Take every Run out of the session, so that none forms a previous turn; return how many. The Runs stay.
+
+        One that has not ended goes on, and keeps the session from no next question.
+        """
+        lock = lock_of_session(owner, session_id)
+        free = case((RUNS.c.session_lock == lock, null()), else_=RUNS.c.session_lock)
+        statement = update(RUNS).where(_in_session(session_id, owner)).values(session_id=None, session_lock=free)
         return await self._engine.write(lambda connection: connection.execute(statement).rowcount)
 
 

@@ -139,9 +139,12 @@ async def test_r134_one_run_a_session_and_as_many_at_once_as_are_allowed(tmp_pat
         assert (await ended(served, run_id)).internal_state == "CANCELLED"
         for task in (*both, other):
             task.cancel()
-        again = asyncio.create_task(client.post("/api/chat", json=body))
+        others = served.service.manager.active
+        again = asyncio.create_task(client.post("/api/chat?cancel_on_disconnect=true", json=body))
         await until(lambda: len(served.service.manager.active) == 2)
+        (left,) = served.service.manager.active - others
         again.cancel()
+        assert (await ended(served, left)).internal_state == "CANCELLED"
 
 
 async def test_r134_a_cleared_session_has_no_previous_turn(served: Served) -> None:

@@ -103,6 +103,16 @@ async def test_an_alert_that_fires_anew_is_diagnosed_anew() -> None:
     assert states(await caller.take(firing(began="2026-03-12T06:20:00Z"))) == [("a", "STARTED", "run-2")]
 
 
+async def test_an_alert_of_a_clock_that_is_seconds_ahead_is_known() -> None:
+    caller = Caller()
+    ahead = firing(began="2026-03-12T06:17:20Z")  # ours says 06:17:00
+    await caller.take(ahead)
+    caller.end("a", RunState.SUCCESS, ReleaseOutcome.CONCLUSION)
+    for _ in range(2):
+        caller.time += 15
+        assert states(await caller.take(ahead)) == [("a", "KNOWN", "run-1")]
+
+
 @pytest.mark.parametrize("state", [RunState.FAILED, RunState.CANCELLED, RunState.TIMED_OUT])
 async def test_a_diagnosis_that_came_to_nothing_is_made_again(state: RunState) -> None:
     caller = Caller()

@@ -8,8 +8,12 @@ from release.contract import LimitationCode
 from service.cli.console import plain
 from service.cli.evidence import evidence_lines
 from service.cli.report import report_lines
+from service.cli.run_commands import cited, statements
 from service.cli.texts import TEXTS
 from service.contract import DiagnosisReport
+from service.replay.text import read_bundle
+from tests.data import ROOT
+from tests.stores import a_run
 from tools.contract import EvidenceStatus
 
 CALLS: dict[str, dict[str, Any]] = {"c1": {"tool_name": "query_logs"}, "c2": {"tool_name": "query_mysql"}}
@@ -128,3 +132,12 @@ def test_evidence_of_each_kind_of_call() -> None:
 def test_terminals_get_no_control_characters() -> None:
     assert plain("a\x1b[31mb\x07\x9bc\u202ed\te\nf") == "a\ufffd[31mb\ufffd\ufffdc\ufffdd\te\nf"
     assert plain("订单 5xx ✓ 👍") == "订单 5xx ✓ 👍"
+
+
+@pytest.mark.parametrize(("name", "calls"), [("knowledge-zh", ["lookup-1"]), ("system-en", [])])
+def test_evidence_of_answers_without_findings(name: str, calls: list[str]) -> None:
+    bundle = read_bundle((ROOT / f"tests/recordings/hand-{name}.json").read_bytes())
+    result = bundle.by_kind["result"]["result"]["published_result"]
+    run = a_run(published_result=result)
+    assert cited(run) == calls
+    assert [statement for statement, _ in statements(run)] == [item["text"] for item in result.get("items", ())]

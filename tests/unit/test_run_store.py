@@ -13,12 +13,14 @@ from sqlalchemy import text
 from sqlmodel import SQLModel
 
 from graph.contract import Intent, PublicStatus, RunState
+from nodes.harness import lock_of_session, thread_lock
 from nodes.ports import RunEnd, RunRecord, SessionBusy
 from release.contract import ReleaseOutcome
 from service.store.clock import SystemClock
 from service.store.ids import Uuid4Source
 from service.store.memory import InMemoryRunStore
 from service.store.runs import SqlRunStore
+from service.store.serving import SqlServing
 from service.store.status import TERMINAL, public_status, storable_text
 from tests.stores import KINDS, a_run, database
 
@@ -268,6 +270,10 @@ async def test_r98_r134_sessions_of_two_owners_are_two_sessions(store: Store) ->
         assert (previous and previous.run_id, active and active.run_id) == (f"old-{owner}", f"new-{owner}")
     assert await store.previous_turn("session-1", "carol") is await store.active("session-1", "carol") is None
     assert [run.run_id for run in await store.runs(9, owner="alice")] == ["new-alice", "old-alice"]
+    for owner in ("alice", None):
+        mine = [run for run in await store.runs(9, "session-1") if run.owner == owner]
+        assert await store.of_session("session-1", owner, 2) == tuple(mine)[:2]
+        assert mine
     assert len(await store.runs(9, "session-1")) == 6
 
 
@@ -348,3 +354,17 @@ def test_r1_run_ids_are_random_uuids_of_version_four() -> None:
 def test_the_system_clock_reads_wall_time() -> None:
     before = time.time()
     assert before <= SystemClock().now() <= time.time()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_r134_a_cleared_session_is_free_while_its_run_goes_on(kind: str, tmp_path: Path) -> None:
+    lock, thread = lock_of_session("ann", "s"), thread_lock("t-1")
+    async with database(kind, tmp_path) as engine:
+        store = SqlRunStore(engine)
+        await store.create(a_run("one", session_id="s", owner="ann", session_lock=lock))
+        await store.create(a_run("hosted", session_id="s", owner="ann", session_lock=thread))
+        assert await SqlServing(engine).clear_session("s", "ann") == 2
+        assert await store.create(a_run("two", session_id="s", owner="ann", session_lock=lock))
+        assert await store.transition("one", ACTIVE, RunState.SUCCESS, CONCLUSION)
+        active, hosted = await store.holding(lock), await store.holding(thread)
+        assert (active and active.run_id, hosted and hosted.run_id) == ("two", "hosted")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import os
 import sqlite3
@@ -16,7 +17,11 @@ from hypothesis import strategies as st
 
 from service.uploads import (
     MAX_NAME_BYTES,
+    MAX_UPLOADS,
+    UPLOAD_THREADS,
     StoredUpload,
+    TooManyUploads,
+    UploadQueue,
     UploadRefused,
     UploadTooLarge,
     checked_content,
@@ -326,3 +331,22 @@ def test_r134_uploads_of_one_name_take_turns_while_searches_go_on(base: Base) ->
     hits = search_index(base.index, "kb", "inodes exhausted", time.monotonic() + 5)
     assert [hit.content for hit in hits] == [text]
     assert base.files() == ["disk.md"]
+
+
+async def test_r134_uploads_that_wait_are_few_and_hold_up_nothing_else() -> None:
+    queue, go = UploadQueue(), threading.Event()
+
+    def store() -> StoredUpload:
+        go.wait(20)
+        return StoredUpload("d", 1, replaced=False)
+
+    asked = [asyncio.create_task(queue.run(store)) for _ in range(MAX_UPLOADS)]
+    await asyncio.sleep(0)
+    with pytest.raises(TooManyUploads, match=f"at most {MAX_UPLOADS} uploads"):
+        await queue.run(store)
+    used = {each.name for each in threading.enumerate() if each.name.startswith("upload")}
+    assert len(used) <= UPLOAD_THREADS
+    assert not go.is_set()
+    await asyncio.to_thread(go.set)  # the loop's own threads are free
+    assert {each.chunks for each in await asyncio.gather(*asked)} == {1}
+    assert (await queue.run(store)).chunks == 1
