@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any, Final, NoReturn
 
@@ -168,8 +169,8 @@ def _check_whole(bundle: Bundle, tail: str) -> None:
     if match is None:
         raise BundleError("bundle: last line: must hold the digest of the whole as export writes it")
     names = [(entry.kind, entry.key) for entry in bundle.entries]
-    if len(set(names)) != len(names):
-        raise BundleError(f"bundle: {next(' '.join(name) for name in names if names.count(name) > 1)} stands twice")
+    if (twice := next((name for name, count in Counter(names).items() if count > 1), None)) is not None:
+        raise BundleError(f"bundle: {' '.join(twice)} stands twice")
     if bundle.entries != Bundle.of(bundle.run_id, bundle.entries).entries:
         raise BundleError("bundle: entries are not in the format's order: it was changed")
     for needed in (("run", "run"), ("question", "question"), ("settings", "context"), ("settings", "harness")):
