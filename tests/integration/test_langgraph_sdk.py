@@ -132,6 +132,7 @@ async def test_r3_an_edit_into_nonsense_is_refused_and_no_run_is_made(
     assert await server.newest(1) == before
 
 
+@pytest.mark.slow
 async def test_r4_interrupt_before_any_node_works(client: LangGraphClient) -> None:
     thread_id = await _thread(client)
     await client.runs.wait(thread_id, "diagnosis", input=QUESTION, interrupt_before="*")
