@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
-from collections.abc import Awaitable, Callable, Container
+from collections.abc import Awaitable, Callable, Container, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Any
@@ -104,19 +104,26 @@ async def recover(app: App, limit: int, carried: Container[str] = ()) -> tuple[T
     """
     taken: list[Takeover] = []
     now = app.resources.clock.now()
-    for run in await app.runs.half_ended(now, now - app.settings.canonical_ttl_seconds):
-        if run.run_id in carried or await _told(app, run) or len(taken) >= limit:
-            continue
-        takeover = await _taken(app, run)
-        if takeover is not None:
-            taken.append(takeover)
-    for run in await app.runs.abandoned(now):
-        if run.run_id in carried or await _ended(app, run) or len(taken) >= limit:
-            continue
-        takeover = await _taken(app, run)
-        if takeover is not None:
-            taken.append(takeover)
+    half_ended = await app.runs.half_ended(now, now - app.settings.canonical_ttl_seconds)
+    await _take(app, half_ended, _told, limit, carried, taken)
+    await _take(app, await app.runs.abandoned(now), _ended, limit, carried, taken)
     return tuple(taken)
+
+
+async def _take(
+    app: App,
+    runs: Sequence[RunRecord],
+    settled: Callable[[App, RunRecord], Awaitable[bool]],
+    limit: int,
+    carried: Container[str],
+    taken: list[Takeover],
+) -> None:
+    for run in runs:
+        if run.run_id in carried or await settled(app, run) or len(taken) >= limit:
+            continue
+        takeover = await _taken(app, run)
+        if takeover is not None:
+            taken.append(takeover)
 
 
 async def keep_recovering(
@@ -139,6 +146,10 @@ async def keep_recovering(
         await asyncio.sleep(SWEEP_SECONDS)
 
 
+def _limits(app: App) -> Limits:
+    return Limits(app.settings.run_timeout_seconds, app.settings.canonical_ttl_seconds)
+
+
 async def _carried(app: App, takeover: Takeover, carry: Callable[[Takeover], Awaitable[None]]) -> None:
     try:
         await carry(takeover)
@@ -149,8 +160,7 @@ async def _carried(app: App, takeover: Takeover, carry: Callable[[Takeover], Awa
 
 async def _ended(app: App, run: RunRecord) -> bool:
     """End the Run if that is its fate. The compare-and-set leaves alone what somebody else moved meanwhile."""
-    settings, now = app.settings, app.resources.clock.now()
-    match fate(run, now, Limits(settings.run_timeout_seconds, settings.canonical_ttl_seconds)):
+    match fate(run, app.resources.clock.now(), _limits(app)):
         case Fate.CANCEL:
             await end_free_run(app, run, RunState.CANCELLED, "CANCELLED", frozenset({RunState.CANCEL_REQUESTED}))
         case Fate.FAIL:
@@ -175,8 +185,7 @@ def half_ended_fate(run: RunRecord, now: float, limits: Limits) -> Fate:
 
 async def _told(app: App, run: RunRecord) -> bool:
     """Write the end of the Run down if that is all that it lacks."""
-    settings, now = app.settings, app.resources.clock.now()
-    match half_ended_fate(run, now, Limits(settings.run_timeout_seconds, settings.canonical_ttl_seconds)):
+    match half_ended_fate(run, app.resources.clock.now(), _limits(app)):
         case Fate.TAKE_UP:
             return False
         case Fate.FAIL:
@@ -187,9 +196,8 @@ async def _told(app: App, run: RunRecord) -> bool:
 
 
 async def _taken(app: App, run: RunRecord) -> Takeover | None:
-    settings, now = app.settings, app.resources.clock.now()
-    limits = Limits(settings.run_timeout_seconds, settings.canonical_ttl_seconds)
-    if run.ended_at is None and fate(run, now, limits) is not Fate.TAKE_UP:
+    now = app.resources.clock.now()
+    if run.ended_at is None and fate(run, now, _limits(app)) is not Fate.TAKE_UP:
         return None
     try:
         context = DiagnosisContext.model_validate(run.context)

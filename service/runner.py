@@ -174,10 +174,13 @@ class RunManager:
             try:
                 await resources.runs.create(record)
             except SessionBusy:
-                active = await self._app.runs.active(question.session_id, question.owner)
-                raise SessionHasRun(active.run_id if active else None) from None
+                raise await self._session_has_run(question) from None
             self._carry(record, context, live, {"query": query, "session_id": question.session_id})
         return record
+
+    async def _session_has_run(self, question: Question) -> SessionHasRun:
+        active = await self._app.runs.active(question.session_id, question.owner)
+        return SessionHasRun(active.run_id if active else None)
 
     async def take_up(self, takeover: Takeover) -> None:
         """Carry on a Run that nobody carries, from its last checkpoint or, without any, from its question.

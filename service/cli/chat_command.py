@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from service.settings import Settings
 
 PROMPT = "superbiz> "
-MAX_SESSION_CHARS = 128
 
 
 def chat(
@@ -47,6 +46,8 @@ def chat(
 ) -> int:
     """Ask and answer in a session, at a terminal or through pipes: one question a line."""
     settings = settings_from(catalog=catalog, language=language, model=model)
+    from nodes.start_run import MAX_SESSION_CHARS
+
     if session is not None and not (session.strip() and len(session) <= MAX_SESSION_CHARS and session.isprintable()):
         raise CliError(f"--session: must be 1 to {MAX_SESSION_CHARS} printable characters")
     settings.context(at=at)

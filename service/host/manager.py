@@ -22,7 +22,7 @@ from nodes.ports import LOCAL_CALLER, RunOrigin, RunRecord, SessionBusy
 from nodes.run_end import end_without_result
 from service.app import App
 from service.http.errors import ApiError, ApiErrorCode
-from service.runner import Question, RunManager, ServiceStopping, SessionHasRun
+from service.runner import Question, RunManager, ServiceStopping
 
 AUTHORIZATION: ContextVar[str | None] = ContextVar("superbiz_authorization", default=None)
 """The `Authorization` header of the request in hand: what a host that is reached over HTTP is shown."""
@@ -46,7 +46,7 @@ class HostedRunManager(RunManager):
     async def _start(self, query: str, question: Question, context: DiagnosisContext) -> RunRecord:
         if self.stopping.is_set():
             raise ServiceStopping
-        resources, runs = self._app.resources, self._app.runs
+        resources = self._app.resources
         now, run_id = resources.clock.now(), resources.ids.new_id()
         origin = RunOrigin(run_id, question.owner, alone_in_session=True)
         record = RunRecord(
@@ -62,8 +62,7 @@ class HostedRunManager(RunManager):
             context=context.model_dump(mode="json"),
         )
         if not await self._created(record):
-            active = await runs.active(question.session_id, question.owner)
-            raise SessionHasRun(active.run_id if active else None)
+            raise await self._session_has_run(question)
         try:
             await self._begin(record, context)
         except Exception as error:

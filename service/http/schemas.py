@@ -8,9 +8,9 @@ from typing import Annotated, Any, Literal
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field
 
 from graph.contract import Intent, PublicStatus, RunState, TraceEventType
+from nodes.start_run import MAX_SESSION_CHARS
 from release.contract import ReleaseOutcome
 
-MAX_SESSION_CHARS = 128
 RUN_ID_PATTERN = r"^[A-Za-z0-9_.:\-]{1,128}$"
 SESSION_PATTERN = r"^[^\x00-\x1f\x7f-\x9f]{1,128}$"
 

@@ -90,14 +90,17 @@ class JsonRoute(APIRoute):
 
         async def handle_json(request: Request) -> Response:
             if takes_body:
-                media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-                if media_type != "application/json":
-                    message = "Content-Type: must be application/json"
-                    raise ApiError(415, ApiErrorCode.UNSUPPORTED_MEDIA_TYPE, message)
+                require_media_type(request, "application/json")
                 await _read_body(request)
             return await handle(request)
 
         return handle_json
+
+
+def require_media_type(request: Request, media_type: str) -> None:
+    """Refuse a body of another type. Raises ApiError 415."""
+    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != media_type:
+        raise ApiError(415, ApiErrorCode.UNSUPPORTED_MEDIA_TYPE, f"Content-Type: must be {media_type}")
 
 
 async def _read_body(request: Request) -> None:

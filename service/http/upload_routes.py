@@ -15,7 +15,7 @@ from starlette.exceptions import HTTPException
 
 from service.app import KNOWLEDGE_FOLDER
 from service.http.errors import ApiError, ApiErrorCode
-from service.http.service import BODY_SECONDS, Caller, ServiceHere, body_late, refusals
+from service.http.service import BODY_SECONDS, Caller, ServiceHere, body_late, refusals, require_media_type
 from service.uploads import ALLOWED_TYPES, TooManyUploads, UploadRefused, UploadTooLarge, store_upload
 from tools.rag.folder import KnowledgeError
 
@@ -33,10 +33,7 @@ class UploadRoute(APIRoute):
         handle = super().get_route_handler()
 
         async def handle_form(request: Request) -> Response:
-            media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-            if media_type != "multipart/form-data":
-                message = "Content-Type: must be multipart/form-data"
-                raise ApiError(415, ApiErrorCode.UNSUPPORTED_MEDIA_TYPE, message)
+            require_media_type(request, "multipart/form-data")
             await _read_form(request)
             return await handle(request)
 
