@@ -64,8 +64,8 @@ class KnowledgeEntry(Entry):
     ) = None
     score: Literal["cosine", "cosine_distance", "coverage"] | None = None
     description: Description = ""
-    high: float = Field(default=0.40, ge=0, le=1)
-    reference: float = Field(default=0.26, ge=0, le=1)
+    high: float = Field(default=0.45, ge=0, le=1)
+    reference: float = Field(default=0.22, ge=0, le=1)
 
     @model_validator(mode="after")
     def _one_kind(self) -> KnowledgeEntry:

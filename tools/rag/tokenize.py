@@ -38,11 +38,14 @@ class QueryTerms:
     """A query's distinct terms in order: `judged` is what a text should cover, `ranked` what BM25 adds up.
 
     `ranked` holds an identifier's parts without the whole: counted both ways, one identifier would outweigh every other
-    word of the query.
+    word of the query. `names` are the terms of each word with a capital; a first word that may have one for being the first
+    is `opening` instead: a name only if the corpus does not know it.
     """
 
     judged: tuple[str, ...]
     ranked: tuple[str, ...]
+    names: tuple[tuple[str, ...], ...] = ()
+    opening: tuple[str, ...] = ()
 
 
 def query_terms(text: str) -> QueryTerms:
@@ -54,9 +57,13 @@ def query_terms(text: str) -> QueryTerms:
     ]
     if not any(per_word):
         per_word = [list(_terms_of(word)) for word in words]
+    named = [word for word in telling if len(word) > 1 and word.isascii() and word != word.lower()]
+    opening = named[0] if named and named[0] == words[0] and named[0][1:].islower() else None
     return QueryTerms(
         judged=tuple(dict.fromkeys(chain.from_iterable(per_word))),
         ranked=tuple(dict.fromkeys(chain.from_iterable(_without_whole(terms) for terms in per_word))),
+        names=tuple(_terms_of(word) for word in named[1 if opening else 0 :]),
+        opening=_terms_of(opening) if opening else (),
     )
 
 
