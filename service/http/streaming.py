@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 from collections.abc import AsyncIterator
 from typing import Any, Literal
 
 from fastapi.responses import StreamingResponse
 from fastapi.sse import format_sse_event
+from sqlalchemy.exc import SQLAlchemyError
 
 from service.http.service import Service
 from service.run_events import EventId, RunEvent, RunEventType
+
+logger = logging.getLogger("superbiz.http")
 
 RECONNECT_MS = 1_000
 """What a client that lost its stream is told to wait."""
@@ -59,6 +63,9 @@ async def _body(
         async for event in follow:
             ended = event is not None and event.last
             yield HEARTBEAT if event is None else encode(event, compat)
+    except SQLAlchemyError as error:
+        # Out of reach: the stream ends without an end, and its client comes back for the rest.
+        logger.warning("a stream of events broke: %s", type(error).__name__)
     finally:
         if cancel_on_disconnect and not ended and not manager.stopping.is_set():
             # The client is gone, and with it this task: the cancel needs one of its own.

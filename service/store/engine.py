@@ -11,6 +11,7 @@ import sqlalchemy
 from sqlalchemy import event, text
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from service.store.migrations.upgrade import upgrade_database
@@ -27,6 +28,14 @@ _DRIVERS = {
     "postgresql+psycopg": "postgresql+psycopg",
     "postgresql+asyncpg": "postgresql+asyncpg",
 }
+_PATIENCE = {
+    "connect_timeout": 10,
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 20_000,
+}
+"""Of libpq, in seconds, the last one in milliseconds."""
 _START_ATTEMPTS = 20
 _START_PAUSE_SECONDS = 0.05
 
@@ -76,9 +85,10 @@ def create_engine(url: str) -> Database:
     """
     parsed = database_url(url)
     if not parsed.drivername.startswith("sqlite"):
-        return Database(create_async_engine(parsed, hide_parameters=True, pool_pre_ping=True).sync_engine)
+        options: dict[str, Any] = {"hide_parameters": True, "connect_args": patience(parsed)}
+        return Database(create_async_engine(parsed, pool_pre_ping=True, **options).sync_engine)
     _prepare_file(Path(str(parsed.database)))
-    options: dict[str, Any] = {"hide_parameters": True, "connect_args": {"timeout": BUSY_TIMEOUT_SECONDS}}
+    options = {"hide_parameters": True, "connect_args": {"timeout": BUSY_TIMEOUT_SECONDS}}
     engine = create_async_engine(parsed, **options).sync_engine
     blocking = sqlalchemy.create_engine(parsed.set(drivername="sqlite"), **options)
     for each in (engine, blocking):
@@ -102,6 +112,24 @@ async def prepare_database(engine: AsyncEngine) -> None:
             await asyncio.sleep(_START_PAUSE_SECONDS)
         else:
             return
+
+
+def patience(url: URL) -> dict[str, int]:
+    """Return what bounds the wait for a server that vanished without a word; what the URL says itself stays."""
+    return {} if url.get_driver_name() == "asyncpg" else {n: v for n, v in _PATIENCE.items() if n not in url.query}
+
+
+def is_out_of_reach(error: BaseException) -> bool:
+    """Say whether an error of rows or checkpoints means that the database's server cannot be reached just now.
+
+    A file is always within reach: what it refuses now, it will refuse again. Drivers name their errors as PEP 249 does.
+    """
+    if isinstance(error, DBAPIError):
+        return error.connection_invalidated or (error.orig is not None and is_out_of_reach(error.orig))
+    if isinstance(error, ConnectionError | PoolTimeout):
+        return True
+    kinds = [kind for kind in type(error).__mro__ if kind.__name__ in ("OperationalError", "InterfaceError")]
+    return any(not kind.__module__.startswith("sqlite3") for kind in kinds)
 
 
 def _prepare_file(path: Path) -> None:
