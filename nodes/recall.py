@@ -33,7 +33,12 @@ def asked(messages: Sequence[BaseMessage]) -> str:
 
 def recalled(archived: Mapping[str, Any] | None, digest: str) -> Answer | None:
     """Return the archived attempt; None where there is none for these messages."""
-    if archived is None or archived.get(ASKED) != digest:
+    if archived is None:
+        return None
+    if archived["failure"] == ModelFailureKind.CUT_OFF:
+        # Whatever it was shown: its round is spent (R110).
+        return None, ModelCallFailed(ModelFailureKind.CUT_OFF)
+    if archived.get(ASKED) != digest:
         return None
     usage = TokenUsage(*archived["usage"]) if archived.get("usage") else None
     if archived["failure"] is not None:

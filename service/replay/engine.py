@@ -22,8 +22,10 @@ from graph.context import DiagnosisContext
 from graph.contract import RunState, TraceEventType
 from graph.diagnosis import build_diagnosis_graph, recursion_limit
 from graph.routes import PATHS, after_route_intent
+from graph.state import load_budget, load_ledger
 from nodes.archive import interrupted_entry
 from nodes.contract import CollectionEnd, EndCause
+from nodes.model_calls import ModelCallOutcome, recounted
 from nodes.outside import GET_RUN, MISSING
 from nodes.ports import ArchiveEntry, JournalBatch, ModelFactory, Resources, RunRecord
 from nodes.run_end import end_without_result
@@ -222,8 +224,10 @@ class _Stage:
         end = self._bundle.by_kind["outside"].get("end")
         # A node that was cancelled at work told its own graph's state; a host knows the outer one's alone.
         inner = next((each.state for each in state.tasks if end and each.state), state)
-        usage = usage_of(getattr(inner, "values", {})) if "model_calls" in ended["fields"] else None
-        archive = [interrupted_entry(left_at, None)] if end is not None else []
+        values = getattr(inner, "values", {})
+        spent = _spent_beyond(values, self._bundle)
+        usage = usage_of({**values, **spent.accounts()}) if spent and "model_calls" in ended["fields"] else None
+        archive = [interrupted_entry(left_at, finished=False)] if end is not None else []
         await end_without_result(
             self._runs,
             self._journal,
@@ -232,9 +236,17 @@ class _Stage:
             run.error_code or "",
             ended["at"],
             usage=usage,
-            archive=archive,
+            events=spent.events if spent else (),
+            archive=[*(spent.archive if spent else ()), *archive],
         )
         return True
+
+
+def _spent_beyond(values: Mapping[str, Any], bundle: Bundle) -> ModelCallOutcome | None:
+    """Return the model calls of a node that was cut off (R116); None of a Run that had no accounts yet."""
+    if "ledger" not in values:
+        return None
+    return recounted(load_budget(values), load_ledger(values), bundle.by_kind["model_answer"])
 
 
 def _needs_state(bundle: Bundle) -> bool:

@@ -8,12 +8,14 @@ from pathlib import Path
 
 import httpx
 
+from service.replay.export import export_run
 from service.store.status import TERMINAL
 from tests.http_service import QUESTION, ended, process, serving, watching
+from tests.replays import assert_replays
 from tests.stub_model_server import answer, slow, stub_server
 
 
-async def test_a_stopped_service_leaves_its_runs_to_the_next_start(tmp_path: Path) -> None:
+async def test_r3_r116_a_stopped_service_leaves_its_runs_to_the_next_start(tmp_path: Path) -> None:
     routed, text = answer('{"intent":"SYSTEM_CHAT"}'), answer("I diagnose incidents.")
     async with stub_server(routed, slow(60, text), text) as stub:
         model = {"model": "openai:stub", "api_key": "k", "base_url": stub.url}
@@ -38,6 +40,10 @@ async def test_a_stopped_service_leaves_its_runs_to_the_next_start(tmp_path: Pat
             assert record.internal_state not in TERMINAL or record.internal_state == "SUCCESS"
             run = await ended(served, run_id)
             assert (run.internal_state, run.release_outcome) == ("SUCCESS", "CHAT")
+            # The call that the stop cut off was made, and what it cost is not known (R116).
+            assert run.usage["components"] == {"INTENT_ROUTER": 1, "SYSTEM_CHAT": 2}
+            assert (run.usage["usage_unavailable"], run.usage["tokens_reconciled"]) == (1, False)
+            await assert_replays(await export_run(run, served.service.app.journal))
             last = {"Last-Event-ID": events[-1].id}
             async with watching(client, "GET", f"/api/runs/{run_id}/events", headers=last) as stream:
                 rest = [event async for event in stream.events()]
