@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -158,11 +159,11 @@ class Execution(Protocol):
 class RecordedTool:
     """An evidence tool that runs from the record; its envelope, checks, scope and projections are the real ones."""
 
-    def __init__(self, real: EvidenceTool, description: str | None, run: Execution) -> None:
+    def __init__(self, real: EvidenceTool, run: Execution) -> None:
         self._real = real
         self._run = run
         self.name = real.name
-        self.description = description or real.description
+        self.description = real.description
         self.envelope = real.envelope
         self.kind = real.kind
         self.timeout_seconds = real.timeout_seconds
@@ -346,10 +347,19 @@ def parent_of(bundle: Bundle, seen: str) -> RunRecord:
     )
 
 
-def recorded_tools(tools: Mapping[str, EvidenceTool], bundle: Bundle, run: Execution) -> dict[str, EvidenceTool]:
+def recorded_tools(tools: Mapping[str, EvidenceTool], run: Execution) -> dict[str, EvidenceTool]:
     """Put the record behind each tool."""
-    told = bundle.settings.get("tools", {})
-    return {name: RecordedTool(tool, told.get(name, {}).get("description"), run) for name, tool in tools.items()}
+    return {name: RecordedTool(tool, run) for name, tool in tools.items()}
+
+
+def recorded_system(bundle: Bundle) -> Callable[[], Awaitable[Mapping[str, Any]]]:
+    """Tell each node of the system what it was told then."""
+
+    async def described() -> Mapping[str, Any]:
+        told = bundle.by_kind["system"].get(CURRENT_NODE.get())
+        return dict(json.loads(told["view"])) if told else {}
+
+    return described
 
 
 class ByScope:
