@@ -73,7 +73,7 @@ async def _cancelled_with(request: Request, service: Service, run_id: str) -> As
         while (await request.receive())["type"] != "http.disconnect":
             pass
         if not service.manager.stopping.is_set():
-            await service.manager.cancel(run_id)
+            await service.manager.cancel_left(run_id)
 
     watcher = asyncio.create_task(watch())
     try:

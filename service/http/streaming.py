@@ -62,13 +62,13 @@ async def _body(
     finally:
         if cancel_on_disconnect and not ended and not manager.stopping.is_set():
             # The client is gone, and with it this task: the cancel needs one of its own.
-            _keep(asyncio.ensure_future(manager.cancel(run_id)))
+            _keep(asyncio.ensure_future(manager.cancel_left(run_id)))
 
 
-_cancels: set[asyncio.Future[Any]] = set()
+_cancels: set[asyncio.Future[None]] = set()
 
 
-def _keep(cancel: asyncio.Future[Any]) -> None:
+def _keep(cancel: asyncio.Future[None]) -> None:
     _cancels.add(cancel)
     cancel.add_done_callback(_cancels.discard)
 

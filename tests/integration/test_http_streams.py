@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import gc
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -128,6 +130,26 @@ async def test_r134_a_client_that_leaves_ends_the_run_only_when_it_said_so(tmp_p
         run = await ended(served, first.data["data"]["run_id"])
         assert run.internal_state == ("CANCELLED" if cancels else "SUCCESS")
         assert len(stub.requests) == (1 if cancels else 2)
+
+
+async def test_r134_a_cancel_that_nobody_waits_for_fails_without_a_text(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def unreachable(run_id: str) -> None:
+        raise OSError("MARKER: server at db.internal, user superbiz")
+
+    async with stalled(tmp_path, 1.5) as (served, stub):
+        monkeypatch.setattr(served.service.manager, "_cancel", unreachable)
+        async with served.client() as client:
+            for number, url in enumerate(("/api/chat_stream", "/api/chat"), start=1):
+                body = {"Question": TALK, "Id": f"s-{number}"}
+                asked = asyncio.create_task(client.post(f"{url}?cancel_on_disconnect=true", json=body))
+                await until(lambda number=number: len(stub.requests) >= number)
+                asked.cancel()
+                await until(lambda number=number: caplog.text.count("could not be cancelled: OSError") == number)
+        asyncio.get_running_loop().create_task(unreachable("run-1"), name="nobody waits for it")
+        await until(lambda: "failed that nobody waited for" in (gc.collect(), caplog.text)[1])
+    assert "MARKER" not in caplog.text
 
 
 async def test_r132_a_reader_that_does_not_read_holds_nothing_up(tmp_path: Path) -> None:
