@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import gc
 import socket
 from collections.abc import AsyncIterator
@@ -67,6 +66,8 @@ async def test_r132_a_stream_tells_a_whole_run(client: httpx.AsyncClient) -> Non
             assert stream.retry == 1000
     again = await client.get(f"/api/runs/{run_id}/events", headers={"Last-Event-ID": events[-1].id})
     assert again.status_code == 204
+    body, last = {"Id": "s-1", "Question": TALK}, {"Last-Event-ID": events[-1].id}
+    assert (await client.post("/api/chat_stream", json=body, headers=last)).status_code == 204
     # A client that can only post asks again with the id it has seen last: no second run begins.
     more = await ask_stream(client, body={"Id": "s-1"}, headers={"Last-Event-ID": events[-3].id})
     assert more == events[-2:]

@@ -58,6 +58,8 @@ def run_id() -> str:
         ({**OURS, "internal_state": RunState.CANCEL_REQUESTED, "lease_until": NOW + 1}, Fate.LEAVE),
         ({**OURS, "internal_state": RunState.CANCEL_REQUESTED, "context": None, "lease_until": NOW}, Fate.CANCEL),
         ({**OURS, "internal_state": RunState.CREATED}, Fate.TAKE_UP),
+        ({**OURS, "internal_state": RunState.CREATED, "thread_id": None, "created_at": NOW - 3599}, Fate.LEAVE),
+        ({**OURS, "internal_state": RunState.CREATED, "thread_id": None, "created_at": NOW - 3600}, Fate.FAIL),
         *(({**OURS, "internal_state": state}, Fate.LEAVE) for state in sorted(TERMINAL)),
     ],
 )
