@@ -113,8 +113,8 @@ class SqlJournal:
 def _write(connection: Connection, batch: JournalBatch, events: Sequence[Admitted]) -> None:
     """Write a batch inside a transaction. The cursor comes first: whoever holds its row is alone with this Run."""
     if any(each.type is TraceEventType.RUN_ENDED for each in events):
-        # Whether the end was told is asked under the lock: two that would tell it must not both find that it was not.
-        connection.execute(update(CURSOR).where(CURSOR.c.run_id == batch.run_id).values(last_seq=CURSOR.c.last_seq))
+        this_run = CURSOR.c.run_id == batch.run_id
+        connection.execute(update(CURSOR).where(this_run).values(last_seq=CURSOR.c.last_seq))
         events = with_one_end(events, _has_end(connection, batch.run_id))
     first = _take_numbers(connection, batch, len(events))
     if first is None:

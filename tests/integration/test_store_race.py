@@ -1,4 +1,4 @@
-"""Several threads and processes on one database: exactly one wins, numbers have no gaps (R8, R67, R108)."""
+"""Several threads and processes on one SQLite file: exactly one wins, numbers have no gaps (R8, R67, R108)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import text
 
 from graph.contract import RunState, TraceEvent, TraceEventType
 from nodes.ports import JournalBatch, RunEnd
@@ -22,7 +21,7 @@ from service.store.clock import FixedClock
 from service.store.engine import DatabaseUrlError, database_url, open_database, sqlite_url
 from service.store.journal import SqlJournal
 from service.store.runs import SqlRunStore
-from tests.stores import KINDS, a_run, database, own_database
+from tests.stores import a_run
 from tools.canonical.sql import SqlCanonicalStore
 from tools.contract import CanonicalRecord, EvidenceStatus, InvocationStatus
 from tools.scope import make_scope
@@ -104,26 +103,6 @@ async def _check(path: Path, results: list[dict[str, list[bool]]]) -> None:
         rows = await journal.trace(f"run-{index}")
         assert [row.seq for row in rows] == list(range(1, 2 * len(results) + 2))
     await engine.dispose()
-
-
-@pytest.mark.parametrize("kind", KINDS)
-async def test_r8_of_two_that_tell_the_same_end_at_once_one_does(kind: str, tmp_path: Path) -> None:
-    end = TraceEvent(type=TraceEventType.RUN_ENDED, fields={"internal_state": "CANCELLED"})
-    start = TraceEvent(type=TraceEventType.RUN_CANCEL_REQUESTED)
-    async with database(kind, tmp_path) as first:
-        url = sqlite_url(tmp_path / "runs.db") if kind == "sqlite" else await own_database()
-        second = await open_database(url)
-        journals = [SqlJournal(engine, FixedClock()) for engine in (first, second)]
-        await journals[0].write(JournalBatch("run-1", "start", 1.0, events=[start]))
-        async with first.begin() as held:
-            # Both writers wait for whoever holds the Run's cursor.
-            await held.execute(text("UPDATE journal_cursor SET last_seq = last_seq"))
-            writes = [JournalBatch("run-1", f"end:{name}", 2.0, events=[end]) for name in ("sweep", "run")]
-            telling = [asyncio.create_task(each.write(batch)) for each, batch in zip(journals, writes, strict=True)]
-            await asyncio.wait(telling, timeout=0.5)
-        await asyncio.gather(*telling)
-        assert [row.type.value for row in await journals[0].trace("run-1")] == ["RUN_CANCEL_REQUESTED", "RUN_ENDED"]
-        await second.dispose()
 
 
 def test_files_are_for_their_owner_alone_and_use_wal(tmp_path: Path) -> None:
