@@ -21,7 +21,7 @@ from graph.contract import Intent, RunState, TraceEventType
 from nodes.archive import fork_entry, fork_settings, harness_entry, interrupted_entry, node_entries
 from nodes.contract import RunSettings
 from nodes.events import event
-from nodes.forking import Fork, check_forkable, copy_run, forked_settings, merged
+from nodes.forking import Fork, check_forkable, copy_run, fork_intent, forked_settings, merged
 from nodes.lease import lease_kept
 from nodes.node_run import CURRENT_NODE, NodeResult, NodeRun, RecordingClock
 from nodes.outside import Outside, observed
@@ -69,10 +69,11 @@ class DiagnosisHarnessCore:
         session_id: str | None,
         *,
         forked_from: RunSettings | None = None,
-        intent: Intent = Intent.DIAGNOSIS,
+        intent: Intent | None = None,
     ) -> RunSettings:
-        """Create a Run in state RUNNING, held by this execution (R1, R3). Raises SessionBusy.
+        """Create a Run in state RUNNING, held by this execution (R1, R3); without an intent where that is routed yet (R97).
 
+        Raises SessionBusy.
         A Run of this very id that was created before the process died is taken up instead.
         """
         resources, origin = self._resources, run.origin
@@ -213,7 +214,7 @@ class DiagnosisHarnessCore:
     async def _fork(self, run: NodeRun, state: Mapping[str, Any], node: str) -> tuple[NodeRun, Fork]:
         check_forkable(state)
         old = run.run
-        intent = Intent(state.get("intent") or Intent.DIAGNOSIS)
+        intent = fork_intent(state, node)
         settings = await self.start_run(run, state["query"], state.get("session_id"), forked_from=old, intent=intent)
         fork = await copy_run(run.resources, old.run_id, settings, state, node)
         begins = (harness_entry(self._resources, run.model()), fork_entry(state, node))

@@ -190,7 +190,7 @@ def _row_of(run: RunRecord) -> dict[str, Any]:
         "execution_id": run.execution_id,
         "lease_until": run.lease_until,
         "forked_from": run.forked_from,
-        "intent": run.intent.value,
+        "intent": run.intent.value if run.intent else None,
         "release_outcome": run.release_outcome.value,
         "published_result": plain(run.published_result),
         "fallback": plain(run.fallback),
@@ -226,6 +226,6 @@ def _run_of(row: Row[*tuple[Any, ...]]) -> RunRecord:
     for column in ("status", "published"):
         del values[column]
     values["internal_state"] = RunState(values["internal_state"])
-    values["intent"] = Intent(values["intent"])
+    values["intent"] = Intent(values["intent"]) if values["intent"] else None
     values["release_outcome"] = ReleaseOutcome(values["release_outcome"])
     return RunRecord(**values)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 import uuid
 from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import text
 
 import service.recovery
 from graph.context import DiagnosisContext
@@ -17,8 +19,10 @@ from nodes.ports import ArchiveEntry, JournalBatch, RunEnd, RunRecord
 from nodes.run_end import end_without_result
 from release.contract import ReleaseOutcome
 from service.app import App
+from service.checkpoints import CHECKPOINT_FILE
 from service.recovery import Fate, Limits, Takeover, fate, keep_recovering, recover, tidy
 from service.store.clock import SystemClock
+from service.store.engine import create_engine
 from service.store.status import TERMINAL
 from tests.durable import SCRIPT, MovedClock, begin, carry, opened, settings_of, url_of
 from tests.hooks import Crash
@@ -242,6 +246,62 @@ async def test_r108_an_end_that_its_process_did_not_tell_is_told_once(
         await app.journal.write(JournalBatch(run, "end:late", now, [again]))
         record = await ended(app, run)
         assert (record.internal_state, record.lease_until) == (state, None)
+
+
+async def test_r3_a_run_whose_checkpoint_cannot_be_read_keeps_no_other_from_being_taken_up(
+    tmp_path: Path, url: str | None
+) -> None:
+    settings = settings_of(tmp_path, url)
+    broken = await died(settings, "execute_tool", session="s-1")
+    others = {await died(settings, "execute_tool", session=f"s-{each}") for each in (2, 3)}
+    async with opened(settings, clock=MovedClock(SystemClock(), settings.lease_seconds)) as app:
+        await break_checkpoint(settings, f"thread-{broken}")
+        taken = await recover(app, 5)
+        assert {takeover.record.run_id for takeover in taken} == others
+        left = await app.runs.get(broken)
+        assert left is not None
+        assert (left.internal_state, left.lease_until) == (RunState.RUNNING, None)
+        await app.runs.transition(broken, frozenset({RunState.RUNNING}), RunState.CANCEL_REQUESTED)
+        assert await recover(app, 5) == ()
+        assert (await ended(app, broken)).internal_state is RunState.CANCELLED
+
+
+async def break_checkpoint(settings: Any, thread: str) -> None:
+    """Make the checkpoints of a thread unreadable, where the settings keep them."""
+    if settings.database_url is None:
+        with sqlite3.connect(settings.home / CHECKPOINT_FILE) as connection:
+            changed = connection.execute("UPDATE checkpoints SET checkpoint = X'C1' WHERE thread_id = ?", (thread,))
+            assert changed.rowcount
+        connection.close()
+        return
+    engine = create_engine(settings.resolved_database_url())
+    async with engine.begin() as changing:
+        broken = text(
+            "UPDATE checkpoint_blobs SET blob = '\\xC1'::bytea WHERE thread_id = :thread AND type = 'msgpack'"
+        )
+        assert (await changing.execute(broken, {"thread": thread})).rowcount
+    await engine.dispose()
+
+
+async def test_r3_a_service_that_stops_while_it_takes_a_run_up_gives_it_back(tmp_path: Path) -> None:
+    async with opened(settings_of(tmp_path, None)) as app:
+        await app.runs.create(ours("run-1"))
+        entered = asyncio.Event()
+
+        async def never(_: Any) -> None:
+            entered.set()
+            await asyncio.Event().wait()
+
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(app.checkpointer, "aget_tuple", never)
+            looking = asyncio.create_task(recover(app, 5))
+            await entered.wait()
+            held = await app.runs.get("run-1")
+            assert held is not None
+            assert held.lease_until is not None
+            looking.cancel()
+            await asyncio.wait([looking])
+        assert len(await recover(app, 5)) == 1
 
 
 async def test_r3_a_run_that_ended_between_look_and_lease_is_given_back(tmp_path: Path) -> None:

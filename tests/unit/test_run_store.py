@@ -208,6 +208,9 @@ async def test_r94_abandoned_runs_are_those_whose_lease_ended(store: Store) -> N
 
 async def test_r98_the_intent_is_recorded_until_the_run_ends(store: Store) -> None:
     await store.create(a_run())
+    unrouted = await store.get("run-1")
+    assert unrouted is not None
+    assert unrouted.intent is None, "nobody has guessed"
     assert await store.set_intent("run-1", Intent.SYSTEM_CHAT)
     await store.transition("run-1", ACTIVE, RunState.SUCCESS, RunEnd(ReleaseOutcome.CHAT, ended_at=1.0))
     assert not await store.set_intent("run-1", Intent.DIAGNOSIS)
@@ -261,7 +264,11 @@ async def test_r134_of_runs_that_begin_at_once_in_a_session_one_does(store: Stor
 
 
 async def test_r98_r134_sessions_of_two_owners_are_two_sessions(store: Store) -> None:
-    ended = {"internal_state": RunState.SUCCESS, "published_result": {"conclusion": "x"}}
+    ended = {
+        "intent": Intent.DIAGNOSIS,
+        "internal_state": RunState.SUCCESS,
+        "published_result": {"conclusion": "x"},
+    }
     for index, owner in enumerate([None, "alice", "bob"]):
         await store.create(a_run(f"old-{owner}", owner=owner, created_at=1.0 + index, **ended))
         await store.create(a_run(f"new-{owner}", owner=owner, created_at=9.0 - index))
@@ -281,12 +288,14 @@ async def test_r99_previous_turn_is_the_latest_successful_diagnosis_that_publish
     assert await store.previous_turn("session-1") is None
     published = {"published_result": {"conclusion": "x"}, "release_outcome": ReleaseOutcome.CONCLUSION}
     ended = {"internal_state": RunState.SUCCESS, **published}
-    await store.create(a_run("run-1", created_at=1.0, **ended))
-    await store.create(a_run("run-2", created_at=2.0, **ended))
+    diagnosis = {"intent": Intent.DIAGNOSIS, **ended}
+    await store.create(a_run("run-1", created_at=1.0, **diagnosis))
+    await store.create(a_run("run-2", created_at=2.0, **diagnosis))
     for index, other in enumerate(
         [
             {"session_id": "session-2"},
             {"session_id": None},
+            {"intent": None},
             {"intent": Intent.KNOWLEDGE_QUERY},
             {"intent": Intent.SYSTEM_CHAT},
             {"published_result": None},
@@ -294,7 +303,7 @@ async def test_r99_previous_turn_is_the_latest_successful_diagnosis_that_publish
             *({"internal_state": state} for state in RunState if state is not RunState.SUCCESS),
         ]
     ):
-        await store.create(a_run(f"run-x{index:02}", **{"created_at": 10.0 + index, **ended, **other}))
+        await store.create(a_run(f"run-x{index:02}", **{"created_at": 10.0 + index, **diagnosis, **other}))
     turn = await store.previous_turn("session-1")
     assert turn is not None
     assert turn.run_id == "run-2"
@@ -302,7 +311,7 @@ async def test_r99_previous_turn_is_the_latest_successful_diagnosis_that_publish
 
 @pytest.mark.parametrize("state", [RunState.SUCCESS, RunState.BUDGET_EXHAUSTED, RunState.TIMED_OUT])
 async def test_r99_a_published_fallback_qualifies(store: Store, state: RunState) -> None:
-    await store.create(a_run())
+    await store.create(a_run(intent=Intent.DIAGNOSIS))
     assert await store.previous_turn("session-1") is None
     await store.transition("run-1", ACTIVE, state, FALLBACK)
     turn = await store.previous_turn("session-1")
