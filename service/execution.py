@@ -32,7 +32,7 @@ from service.app import App
 from service.checkpoints import latest_values
 from service.contract import StepView
 from service.endings import tell_end
-from service.store.engine import is_out_of_reach
+from tools.database import is_out_of_reach
 
 logger = logging.getLogger("superbiz.diagnosis")
 
