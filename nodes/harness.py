@@ -161,11 +161,12 @@ class DiagnosisHarnessCore:
         run_id: str,
         usage: dict[str, Any] | None = None,
         *,
+        holder: str | None,
         events: Sequence[TraceEvent] = (),
         archive: Sequence[ArchiveEntry] = (),
         draining: bool = False,
     ) -> bool:
-        """Write the end of a Run whose execution the host cancelled (R94), with what it had spent by then, if known.
+        """Write the end of a Run whose execution `holder` the host cancelled (R94), with what it had spent, if known.
 
         A process that stops (`draining`) ends only what somebody had cancelled; the rest is left to be carried on.
         """
@@ -181,6 +182,7 @@ class DiagnosisHarnessCore:
             events=events,
             archive=archive,
             expected=frozenset({RunState.CANCEL_REQUESTED}) if draining else LIVE,
+            holder=holder,
         )
 
     def _settings(self, run: NodeRun, run_id: str, now: float) -> RunSettings:
@@ -221,7 +223,9 @@ class DiagnosisHarnessCore:
         intent = fork_intent(state, node)
         settings = await self.start_run(run, state["query"], state.get("session_id"), forked_from=old, intent=intent)
         fork = await copy_run(run.resources, old.run_id, settings, state, node)
-        begins = (harness_entry(self._resources, run.model()), fork_entry(state, node))
+        # Today's tools and prompts, not those of the Run that was left.
+        today = self._resources.start_archive
+        begins = (harness_entry(self._resources, run.model()), fork_entry(state, node), *today)
         fork = replace(fork, archive=(*begins, *fork.archive, *fork_settings(state, run)))
         record = await run.resources.runs.get(settings.run_id)
         return replace(run, settings=settings, record=record), fork
@@ -322,7 +326,7 @@ async def _mark_done(
     await run.resources.journal.write(batch)
     usage = usage_of(_applied(state, result.update))
     archive = [interrupted_entry(key, finished=True)]
-    await core.mark_interrupted(batch.run_id, usage, archive=archive, draining=only_asked)
+    await core.mark_interrupted(batch.run_id, usage, holder=run.execution_id, archive=archive, draining=only_asked)
 
 
 async def _mark_cut(
@@ -332,7 +336,9 @@ async def _mark_cut(
     usage = usage_of({**state, **spent.accounts()})
     archive = [*spent.archive, interrupted_entry(key, finished=False)]
     only_asked, run_id = draining or run.origin is not None, run.run.run_id
-    ended = await core.mark_interrupted(run_id, usage, events=spent.events, archive=archive, draining=only_asked)
+    ended = await core.mark_interrupted(
+        run_id, usage, holder=run.execution_id, events=spent.events, archive=archive, draining=only_asked
+    )
     if not ended and draining and spent.archive:
         # Whoever carries on does this node again: it will audit these calls, and ask for none whose answer came.
         kept = f"cut:{key}:{len(spent.archive)}"

@@ -110,14 +110,14 @@ async def _attempt(run: NodeRun, task: ModelTask, before: ModelCallOutcome, now:
         timeout_seconds=timeout,
         language=run.run.language,
     )
-    digest, key = asked(task.messages), _key(task.component, round_)
-    known = recalled(await run.resources.journal.archived_one(run.run.run_id, MODEL_ANSWER, key), digest)
+    digests, key = asked(task.messages, task.tools, task.output), _key(task.component, round_)
+    known = recalled(await run.resources.journal.archived_one(run.run.run_id, MODEL_ANSWER, key), digests)
     if known is None:
         # Should its answer never come, what it cost is unknown, not nothing (R116).
-        run.attempts.append(_archived(key, digest, None, ModelCallFailed(ModelFailureKind.CUT_OFF)))
+        run.attempts.append(_archived(key, digests, None, ModelCallFailed(ModelFailureKind.CUT_OFF)))
         known = await _complete(run, request)
         run.attempts.pop()
-    archived = _archived(key, digest, *known)
+    archived = _archived(key, digests, *known)
     run.attempts.append(archived)
     return _counted(before, task.component, round_, known, archived)
 
@@ -154,7 +154,7 @@ def recounted(budget: RunBudget, ledger: ModelCallLedger, answers: Mapping[str, 
     outcome = ModelCallOutcome(budget, ledger)
     for component in Component:
         while (payload := answers.get(key := _key(component, outcome.ledger.next_round(component)))) is not None:
-            answer = recalled(payload, str(payload.get(ASKED)))
+            answer = recalled(payload, payload.get(ASKED) or {})
             if answer is None:
                 break
             round_, archived = outcome.ledger.next_round(component), ArchiveEntry(MODEL_ANSWER, key, payload)
@@ -176,8 +176,10 @@ def _key(component: Component, round_: int) -> str:
     return f"{component.value}/{round_}"
 
 
-def _archived(key: str, digest: str, reply: ModelReply | None, failed: ModelCallFailed | None) -> ArchiveEntry:
-    payload: dict[str, Any] = {ASKED: digest, "failure": failed.kind.value if failed else None}
+def _archived(
+    key: str, digests: Mapping[str, str], reply: ModelReply | None, failed: ModelCallFailed | None
+) -> ArchiveEntry:
+    payload: dict[str, Any] = {ASKED: digests, "failure": failed.kind.value if failed else None}
     if failed is not None:
         payload |= {
             "answered": failed.answered,

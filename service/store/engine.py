@@ -11,7 +11,6 @@ import sqlalchemy
 from sqlalchemy import event, text
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError
-from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from service.store.migrations.upgrade import upgrade_database
@@ -117,19 +116,6 @@ async def prepare_database(engine: AsyncEngine) -> None:
 def patience(url: URL) -> dict[str, int]:
     """Return what bounds the wait for a server that vanished without a word; what the URL says itself stays."""
     return {} if url.get_driver_name() == "asyncpg" else {n: v for n, v in _PATIENCE.items() if n not in url.query}
-
-
-def is_out_of_reach(error: BaseException) -> bool:
-    """Say whether an error of rows or checkpoints means that the database's server cannot be reached just now.
-
-    A file is always within reach: what it refuses now, it will refuse again. Drivers name their errors as PEP 249 does.
-    """
-    if isinstance(error, DBAPIError):
-        return error.connection_invalidated or (error.orig is not None and is_out_of_reach(error.orig))
-    if isinstance(error, ConnectionError | PoolTimeout):
-        return True
-    kinds = [kind for kind in type(error).__mro__ if kind.__name__ in ("OperationalError", "InterfaceError")]
-    return any(not kind.__module__.startswith("sqlite3") for kind in kinds)
 
 
 def _prepare_file(path: Path) -> None:

@@ -135,10 +135,10 @@ async def test_r8_r94_a_cancel_inside_the_release_wins_by_compare_and_set() -> N
     real = loop.runs.transition
     moves: list[RunState] = []
 
-    async def transition(run_id: str, expected: Any, to: RunState, end: Any = None) -> bool:
+    async def transition(run_id: str, expected: Any, to: RunState, end: Any = None, **more: Any) -> bool:
         if to is RunState.SUCCESS:
             await real(run_id, frozenset({RunState.RUNNING}), RunState.CANCEL_REQUESTED)
-        moved = await real(run_id, expected, to, end)
+        moved = await real(run_id, expected, to, end, **more)
         moves.extend([to] if moved else [])
         return moved
 
@@ -185,8 +185,8 @@ async def test_r94_r116_r120_a_host_that_cancels_the_task_gets_its_cancel_and_th
     moves: list[RunState] = []
     real = loop.runs.transition
 
-    async def transition(run_id: str, expected: Any, to: RunState, end: Any = None) -> bool:
-        moved = await real(run_id, expected, to, end)
+    async def transition(run_id: str, expected: Any, to: RunState, end: Any = None, **more: Any) -> bool:
+        moved = await real(run_id, expected, to, end, **more)
         moves.extend([to] if moved else [])
         return moved
 
@@ -205,7 +205,9 @@ async def test_r94_r116_r120_a_host_that_cancels_the_task_gets_its_cancel_and_th
     assert (ended["internal_state"], ended["budget_total_tokens"]) == ("CANCELLED", spent)
     calls_, gaps = await loop.events("MODEL_CALL", record.run_id), 0 if place == "tool" else 1
     assert [each["usage_available"] for each in calls_] == [True] * (spent // 120) + [False] * gaps
-    assert (ended["model_calls"], ended["usage_unavailable"]) == (len(calls_), gaps), "the call that was cut off is a gap"
+    assert (ended["model_calls"], ended["usage_unavailable"]) == (len(calls_), gaps), (
+        "the call that was cut off is a gap"
+    )
     assert (record.usage["tokens_reconciled"], sum(record.usage["components"].values())) == (not gaps, len(calls_))
     answers = (await loop.journal.archived(record.run_id, "model_answer")).values()
     assert [each["failure"] for each in answers].count("CUT_OFF") == gaps
@@ -244,5 +246,7 @@ async def test_r94_r115_a_host_cancel_while_the_trace_is_written_marks_the_end_t
     (record,) = await loop.runs.runs()
     assert record.internal_state == "CANCELLED"
     told = await loop.events(run_id=record.run_id)
-    assert [each["type"] for each in told] == ["RUN_STARTED", "MODEL_CALL", "RUN_ENDED"], "nothing is lost, nothing twice"
+    assert [each["type"] for each in told] == ["RUN_STARTED", "MODEL_CALL", "RUN_ENDED"], (
+        "nothing is lost, nothing twice"
+    )
     assert told[1]["total_tokens"] == record.total_token_count == 120

@@ -27,11 +27,12 @@ from sqlalchemy.pool import NullPool
 from nodes.ports import RunRecord
 from service.app import open_app
 from service.settings import load_settings
-from service.store.engine import is_out_of_reach, open_database
+from service.store.engine import open_database
 from tests.durable import url_of
 from tests.e2e.backends import QUESTION, Backends, backends
 from tests.http_service import SHOP, Event, Served, ended, serving, watching
 from tests.redis_server import Line, line
+from tools.database import is_out_of_reach
 
 WHOLE = {
     "INTENT_ROUTER": 1,
