@@ -262,7 +262,8 @@ def _graph(bundle: Bundle, resources: Resources) -> CompiledStateGraph[Any, Any,
     """Build the graph the Run went through: a chat, a diagnosis, or a diagnosis that joined a chat's Run."""
     fork, saver = bundle.by_kind["fork"].get("state"), InMemorySaver() if _needs_state(bundle) else None
     if fork is None:
-        is_chat = any(key.endswith(":route_intent") for key in bundle.path)
+        # A chat that was cut off while it was routed has no intent.
+        is_chat = bundle.run.intent is None or any(key.endswith(":route_intent") for key in bundle.path)
     elif fork["node"] == "start_run":
         return build_diagnosis_graph(resources, saver, joins_run=True)
     else:
