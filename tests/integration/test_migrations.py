@@ -21,8 +21,8 @@ from sqlmodel import SQLModel
 from graph.contract import Intent, RunState
 from nodes.ports import RunEnd
 from release.contract import ReleaseOutcome
-from service.app import open_stores
 from service.contract import StorageError
+from service.home import open_stores
 from service.settings import load_settings
 from service.store.clock import FixedClock
 from service.store.engine import create_engine, open_database, sqlite_url
