@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain
 
+import rjieba
 import snowballstemmer
 
 from tools.rag.stop_words import STOP_WORDS
@@ -66,8 +67,6 @@ def _without_whole(terms: list[str]) -> list[str]:
 
 def _terms_of(word: str) -> tuple[str, ...]:
     if _is_han(word[0]):
-        import rjieba  # here, since it reads its dictionary: only Chinese needs it
-
         return tuple(piece[:MAX_TERM_CHARS] for piece in rjieba.cut_for_search(word))
     return _identifier_terms(word[:MAX_TERM_CHARS])
 
