@@ -238,9 +238,18 @@ class RunStore(Protocol):
         """Return the Run or None."""
 
     async def transition(
-        self, run_id: str, expected: frozenset[RunState], to: RunState, end: RunEnd | None = None
+        self,
+        run_id: str,
+        expected: frozenset[RunState],
+        to: RunState,
+        end: RunEnd | None = None,
+        *,
+        holder: str | None = None,
     ) -> bool:
-        """Move the Run atomically; False when its state is not among `expected`. `end` is written in the same update."""
+        """Move the Run atomically; False when its state is not among `expected`. `end` is written in the same update.
+
+        With `holder`, an execution's id, also False when another execution has taken the Run over (R3).
+        """
 
     async def take_lease(self, run_id: str, execution_id: str, now: float, lease_until: float, force: bool) -> bool:
         """Make `execution_id` the Run's execution if the lease is its own, free, expired, or `force`; False otherwise."""
@@ -272,7 +281,7 @@ class AgentStepRow:
 class ArchiveEntry:
     """One archived value (R67).
 
-    `kind` is question | settings | fork | model_answer | agent_result | clock | id | step | outside | result.
+    `kind` is question | settings | fork | system | model_answer | agent_result | clock | id | step | outside | result.
     """
 
     kind: str
