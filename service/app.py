@@ -8,7 +8,6 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
-from hashlib import sha256
 from typing import Any
 
 from langgraph.checkpoint.base import BaseCheckpointSaver
@@ -16,7 +15,6 @@ from langgraph.checkpoint.base import BaseCheckpointSaver
 from graph.chat import ChatGraph, build_chat_graph
 from graph.diagnosis import DiagnosisGraph, build_diagnosis_graph
 from nodes.ports import ArchiveEntry, Resources
-from nodes.prompts import COMPONENTS, LANGUAGES, prompt
 from service.canonical import open_canonical_over
 from service.checkpoints import open_checkpoints
 from service.home import KNOWLEDGE_FOLDER, open_engine
@@ -25,12 +23,13 @@ from service.offline.client import OfflineClient
 from service.recovery import tidy
 from service.registry import Site, build_tools
 from service.settings import Settings, SettingsError, require_secrets
+from service.start_archive import start_archive
 from service.store.clock import SystemClock
 from service.store.ids import Uuid4Source
 from service.store.journal import SqlJournal
 from service.store.runs import SqlRunStore
 from service.store.serving import SqlServing
-from service.system_view import SystemView, catalog_view
+from service.system_view import SystemView
 from service.tracing import start_tracing
 from tools.canonical.store import CanonicalStore
 from tools.catalog import Catalog, load_catalog
@@ -162,24 +161,3 @@ def assemble(parts: Parts, engine: Database, canonical: CanonicalStore, *, hoste
         describe_system=SystemView(parts.catalog, settings.home / KNOWLEDGE_FOLDER),
     )
     return App(parts, resources, runs, journal, SqlServing(engine), None)
-
-
-def start_archive(catalog: Catalog, tools: Mapping[str, EvidenceTool]) -> tuple[ArchiveEntry, ...]:
-    """What every Run archives of its surroundings (R67): what the model sees of catalogue and tools, prompts as hashes.
-
-    Blocking: reads the prompt files, which are kept in memory from then on.
-    """
-    seen = {
-        name: {"description": tool.description, "schema": tool.envelope.model_json_schema()}
-        for name, tool in tools.items()
-    }
-    hashes = {
-        f"{component}.{language}": sha256(prompt(component, language).encode()).hexdigest()
-        for component in COMPONENTS
-        for language in LANGUAGES
-    }
-    return (
-        ArchiveEntry("settings", "catalog", catalog_view(catalog)),
-        ArchiveEntry("settings", "tools", seen),
-        ArchiveEntry("settings", "prompts", hashes),
-    )

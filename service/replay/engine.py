@@ -44,8 +44,10 @@ from service.replay.playback import (
     Recording,
     by_call_id,
     parent_of,
+    recorded_system,
     recorded_tools,
 )
+from service.start_archive import prompts_entry, tools_entry
 from tools.contract import Scope
 from tools.evidence_tool import EvidenceTool
 
@@ -126,7 +128,7 @@ class _Stage:
         self._journal = RecordedJournal(recording)
         resources = _resources(recording, self._runs, self._journal, tools)
         if models is not None and run is not None:
-            resources = changed(resources, models=models, tools=recorded_tools(tools, bundle, run))
+            resources = changed(resources, models=models, tools=recorded_tools(tools, run))
         self._resources = resources
         self._graph = _graph(bundle, self._resources)
         self._config: RunnableConfig = {
@@ -289,7 +291,7 @@ def _resources(
     harness = bundle.settings["harness"]
     return Resources(
         models=RecordedModel(bundle),
-        tools=recorded_tools(tools, bundle, by_call_id(bundle, lambda: canonical.calling)),
+        tools=recorded_tools(tools, by_call_id(bundle, lambda: canonical.calling)),
         canonical=canonical,
         runs=runs,
         journal=journal,
@@ -300,12 +302,16 @@ def _resources(
         run_timeout_seconds=harness["run_timeout_seconds"],
         host_serialises_threads=harness["host_serialises_threads"],
         pause=_at_once,
-        start_archive=[
-            ArchiveEntry("settings", name, bundle.settings[name])
-            for name in ("catalog", "tools", "prompts")
-            if name in bundle.settings
-        ],
+        describe_system=recorded_system(bundle),
+        start_archive=_start_archive(bundle, tools),
     )
+
+
+def _start_archive(bundle: Bundle, tools: Mapping[str, EvidenceTool]) -> list[ArchiveEntry]:
+    """Archive tools and prompts as they are today; the catalogue is the recorded one."""
+    catalog = ArchiveEntry("settings", "catalog", bundle.settings.get("catalog", {}))
+    today = (catalog, tools_entry(tools), prompts_entry())
+    return [each for each in today if each.key in bundle.settings]
 
 
 async def _at_once(seconds: float) -> None:

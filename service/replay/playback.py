@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -158,11 +159,11 @@ class Execution(Protocol):
 class RecordedTool:
     """An evidence tool that runs from the record; its envelope, checks, scope and projections are the real ones."""
 
-    def __init__(self, real: EvidenceTool, description: str | None, run: Execution) -> None:
+    def __init__(self, real: EvidenceTool, run: Execution) -> None:
         self._real = real
         self._run = run
         self.name = real.name
-        self.description = description or real.description
+        self.description = real.description
         self.envelope = real.envelope
         self.kind = real.kind
         self.timeout_seconds = real.timeout_seconds
@@ -208,12 +209,18 @@ class RecordedRunStore(InMemoryRunStore):
         return await super().get(run_id)
 
     async def transition(
-        self, run_id: str, expected: frozenset[RunState], to: RunState, end: RunEnd | None = None
+        self,
+        run_id: str,
+        expected: frozenset[RunState],
+        to: RunState,
+        end: RunEnd | None = None,
+        *,
+        holder: str | None = None,
     ) -> bool:
         """Move the Run, unless another was faster then."""
         if self._recording.answer(outside.MOVE_RUN) == outside.NO:
             self._others_moved(run_id, RunState.CANCEL_REQUESTED)
-        return await super().transition(run_id, expected, to, end)
+        return await super().transition(run_id, expected, to, end, holder=holder)
 
     async def set_intent(self, run_id: str, intent: Intent) -> bool:
         """Record the intent, unless the Run was over by then."""
@@ -346,10 +353,19 @@ def parent_of(bundle: Bundle, seen: str) -> RunRecord:
     )
 
 
-def recorded_tools(tools: Mapping[str, EvidenceTool], bundle: Bundle, run: Execution) -> dict[str, EvidenceTool]:
+def recorded_tools(tools: Mapping[str, EvidenceTool], run: Execution) -> dict[str, EvidenceTool]:
     """Put the record behind each tool."""
-    told = bundle.settings.get("tools", {})
-    return {name: RecordedTool(tool, told.get(name, {}).get("description"), run) for name, tool in tools.items()}
+    return {name: RecordedTool(tool, run) for name, tool in tools.items()}
+
+
+def recorded_system(bundle: Bundle) -> Callable[[], Awaitable[Mapping[str, Any]]]:
+    """Tell each node of the system what it was told then."""
+
+    async def described() -> Mapping[str, Any]:
+        told = bundle.by_kind["system"].get(CURRENT_NODE.get())
+        return dict(json.loads(told["view"])) if told else {}
+
+    return described
 
 
 class ByScope:
