@@ -21,7 +21,7 @@ from graph.contract import Intent, RunState, TraceEventType
 from nodes.archive import fork_entry, fork_settings, harness_entry, interrupted_entry, node_entries
 from nodes.contract import RunSettings
 from nodes.events import event
-from nodes.forking import Fork, check_forkable, copy_run, forked_settings, merged
+from nodes.forking import Fork, check_forkable, copy_run, fork_intent, forked_settings, merged
 from nodes.lease import lease_kept
 from nodes.node_run import CURRENT_NODE, NodeResult, NodeRun, RecordingClock
 from nodes.outside import Outside, observed
@@ -69,10 +69,11 @@ class DiagnosisHarnessCore:
         session_id: str | None,
         *,
         forked_from: RunSettings | None = None,
-        intent: Intent = Intent.DIAGNOSIS,
+        intent: Intent | None = None,
     ) -> RunSettings:
-        """Create a Run in state RUNNING, held by this execution (R1, R3). Raises SessionBusy.
+        """Create a Run in state RUNNING, held by this execution (R1, R3); without an intent where that is routed yet (R97).
 
+        Raises SessionBusy.
         A Run of this very id that was created before the process died is taken up instead.
         """
         resources, origin = self._resources, run.origin
@@ -159,9 +160,10 @@ class DiagnosisHarnessCore:
         usage: dict[str, Any] | None = None,
         archive: Sequence[ArchiveEntry] = (),
         *,
+        holder: str | None,
         draining: bool = False,
     ) -> None:
-        """Write the end of a Run whose execution the host cancelled (R94), with what it had spent by then, if known.
+        """Write the end of a Run whose execution `holder` the host cancelled (R94), with what it had spent, if known.
 
         A process that stops (`draining`) ends only what somebody had cancelled; the rest is left to be carried on.
         """
@@ -176,6 +178,7 @@ class DiagnosisHarnessCore:
             usage=usage,
             archive=archive,
             expected=frozenset({RunState.CANCEL_REQUESTED}) if draining else LIVE,
+            holder=holder,
         )
 
     def _settings(self, run: NodeRun, run_id: str, now: float) -> RunSettings:
@@ -213,7 +216,7 @@ class DiagnosisHarnessCore:
     async def _fork(self, run: NodeRun, state: Mapping[str, Any], node: str) -> tuple[NodeRun, Fork]:
         check_forkable(state)
         old = run.run
-        intent = Intent(state.get("intent") or Intent.DIAGNOSIS)
+        intent = fork_intent(state, node)
         settings = await self.start_run(run, state["query"], state.get("session_id"), forked_from=old, intent=intent)
         fork = await copy_run(run.resources, old.run_id, settings, state, node)
         # Today's tools and prompts, not those of the Run that was left.
@@ -301,7 +304,9 @@ async def _interrupted(
         archive = [*(result.archive if result else ()), interrupted_entry(key, result)]
         # A service asks for a cancel in the store first; without that its own limit cut this off, and it says how it ends.
         only_asked = draining or run.origin is not None
-        marking = core.mark_interrupted(state["run"]["run_id"], usage_of(state), archive, draining=only_asked)
+        marking = core.mark_interrupted(
+            state["run"]["run_id"], usage_of(state), archive, holder=run.execution_id, draining=only_asked
+        )
         await _finish_in_spite_of_cancel(marking)
 
 

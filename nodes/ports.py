@@ -184,7 +184,8 @@ class RunRecord:
     """A Run as the run store keeps it (R8, R9, R98). Times are seconds since the epoch.
 
     `owner` is who asked, None for local use; `thread_id` where its checkpoints are; `session_lock` what no other active
-    Run may hold, empty once the Run has ended; `context` its settings, where a host of ours can start it again.
+    Run may hold, empty once the Run has ended; `context` its settings, where a host of ours can start it again; `intent`
+    None until the question was routed: a Run whose routing failed is of no kind (R97).
     """
 
     run_id: str
@@ -195,7 +196,7 @@ class RunRecord:
     execution_id: str | None = None
     lease_until: float | None = None
     forked_from: str | None = None
-    intent: Intent = Intent.DIAGNOSIS
+    intent: Intent | None = None
     release_outcome: ReleaseOutcome = ReleaseOutcome.NONE
     published_result: Mapping[str, Any] | None = None
     fallback: Mapping[str, Any] | None = None
@@ -237,9 +238,18 @@ class RunStore(Protocol):
         """Return the Run or None."""
 
     async def transition(
-        self, run_id: str, expected: frozenset[RunState], to: RunState, end: RunEnd | None = None
+        self,
+        run_id: str,
+        expected: frozenset[RunState],
+        to: RunState,
+        end: RunEnd | None = None,
+        *,
+        holder: str | None = None,
     ) -> bool:
-        """Move the Run atomically; False when its state is not among `expected`. `end` is written in the same update."""
+        """Move the Run atomically; False when its state is not among `expected`. `end` is written in the same update.
+
+        With `holder`, an execution's id, also False when another execution has taken the Run over (R3).
+        """
 
     async def take_lease(self, run_id: str, execution_id: str, now: float, lease_until: float, force: bool) -> bool:
         """Make `execution_id` the Run's execution if the lease is its own, free, expired, or `force`; False otherwise."""

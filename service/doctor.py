@@ -9,6 +9,7 @@ import sqlite3
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -27,7 +28,7 @@ from tools.catalog import Catalog, CatalogError, DatasourceEntry, KnowledgeEntry
 from tools.envelope_protocol import check_input
 from tools.evidence_tool import CallContext, EvidenceTool, ToolFailure
 from tools.logs.endpoint import problem
-from tools.logs.source import TopicUnavailableError, topic_files
+from tools.logs.files import TopicUnavailableError, topic_files
 from tools.mysql.tool import MysqlTool, problems
 from tools.rag import schema
 from tools.rag.backend_vector import store_hits
@@ -36,6 +37,8 @@ from tools.rag.index import knowledge_folder
 
 CONNECT_SECONDS = 3.0
 MAX_TABLES = 10
+AHEAD_SECONDS = 600.0
+"""A topic's newest event may be so much ahead of this machine's clock."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +186,7 @@ async def _topics(site: Site) -> list[Finding]:
 
 async def _topic(site: Site, tool: EvidenceTool, topic: TopicEntry) -> Finding:
     if topic.backend == "files":
-        return await _files_topic(site.catalog, tool, topic.name, topic.path or "")
+        return await _files_topic(site.catalog, tool, topic)
     subject, fault = f"topic {topic.name}", problem(topic, site.env)
     if fault is not None:
         return Finding(subject, False, fault)
@@ -193,21 +196,32 @@ async def _topic(site: Site, tool: EvidenceTool, topic: TopicEntry) -> Finding:
         return Finding(subject, False, f"{topic.backend} cannot be searched ({failure.code.value})")
     if not result["total"]:
         return Finding(subject, True, f"{topic.backend} answers, no event in the last days")
-    return Finding(subject, True, f"{topic.backend} answers, newest event {result['to']}")
+    text = f"{topic.backend} answers, newest event {result['to']}"
+    if _is_future(result["to"]):
+        return Finding(subject, False, f"{text}, which is in the future: is its clock right?", needed=False)
+    return Finding(subject, True, text)
 
 
-async def _files_topic(catalog: Catalog, tool: EvidenceTool, name: str, path: str) -> Finding:
-    subject = f"topic {name}"
+def _is_future(time_text: str | None) -> bool:
+    return time_text is not None and datetime.fromisoformat(time_text).timestamp() > time.time() + AHEAD_SECONDS
+
+
+async def _files_topic(catalog: Catalog, tool: EvidenceTool, topic: TopicEntry) -> Finding:
+    subject = f"topic {topic.name}"
     try:
-        files, more = await asyncio.to_thread(topic_files, catalog.base, path)
+        files, more = await asyncio.to_thread(topic_files, catalog.base, topic.path or "")
     except TopicUnavailableError:
         return Finding(subject, False, "path: no such file or folder, no log file in it, or it may not be read")
     many = f"{len(files)}{'+' if more else ''} file{'s' * (len(files) != 1)}"
     try:
-        result = await _ask(tool, {"topic": name, "query": "", "lookback_minutes": 1, "limit": 1})
+        result = await _ask(tool, {"topic": topic.name, "query": "", "lookback_minutes": 1, "limit": 1})
     except ToolFailure as failure:
         return Finding(subject, False, f"{many}, but it cannot be searched ({failure.code.value})")
-    return Finding(subject, True, f"{many}, newest event {result.get('to') or 'without a time'}")
+    text = f"{many}, newest event {result['to'] or 'without a time'}"
+    notes = list(result["notes"])
+    if _is_future(result["to"]) and not any("timezone" in note for note in notes):
+        notes.append(f'times in the future: is timezone = "{topic.timezone}" theirs?')
+    return Finding(subject, False, "; ".join([text, *notes]), needed=False) if notes else Finding(subject, True, text)
 
 
 async def _datasources(site: Site) -> list[Finding]:

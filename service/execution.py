@@ -200,7 +200,8 @@ class Execution:
         assert self.run_id is not None
         app, now = self._app, self._app.resources.clock.now()
         usage = await self._usage()
-        await end_without_result(app.runs, app.journal, self.run_id, state, code, now, usage=usage)
+        holder = self._execution_id
+        await end_without_result(app.runs, app.journal, self.run_id, state, code, now, usage=usage, holder=holder)
 
     async def _usage(self) -> dict[str, Any]:
         """What the last checkpoint says was spent; empty when it cannot be read (R108, R116)."""
@@ -214,7 +215,8 @@ class Execution:
             return
         core = DiagnosisHarnessCore(self._app.resources)
         draining = self._control.drain_requested
-        marking = core.mark_interrupted(self.run_id, await self._usage() or None, draining=draining)
+        usage = await self._usage() or None
+        marking = core.mark_interrupted(self.run_id, usage, holder=self._execution_id, draining=draining)
         done, _ = await asyncio.wait([asyncio.ensure_future(marking)], timeout=5)
         for each in done:
             if each.exception() is not None:

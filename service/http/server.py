@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import signal
 import socket
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import uvicorn
 from fastapi import FastAPI
@@ -17,10 +19,17 @@ from service.http.protocol import BoundedProtocol
 from service.runner import RunManager
 from service.settings import Settings
 
+logger = logging.getLogger("superbiz.http")
+
 KEEP_ALIVE_SECONDS = 15
 MAX_HEADER_BYTES = 16_384
 BACKLOG = 512
 STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+def _unexpected(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Tell of what no task awaited by its type alone: asyncio's own words hold the text of the exception."""
+    logger.error("something failed that nobody waited for: %s", type(context.get("exception")).__name__)
 
 
 class Server(uvicorn.Server):
@@ -34,6 +43,7 @@ class Server(uvicorn.Server):
     def capture_signals(self) -> Iterator[None]:
         """Stop at a signal, unless whoever started the process had it ignored; a second Ctrl-C hurries."""
         loop = asyncio.get_running_loop()
+        loop.set_exception_handler(_unexpected)
         caught = [each for each in STOPS if signal.getsignal(each) is not signal.SIG_IGN]
         for each in caught:
             loop.add_signal_handler(each, self.handle_exit, each, None)

@@ -38,7 +38,7 @@ class RunPayload(Payload):
     run_id: RunId
     query: str = Field(max_length=4000)
     session_id: str | None = Field(max_length=128)
-    intent: Intent
+    intent: Intent | None
     internal_state: RunState
     release_outcome: ReleaseOutcome
     published_result: dict[str, Any] | None

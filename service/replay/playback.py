@@ -220,12 +220,18 @@ class RecordedRunStore(InMemoryRunStore):
         return await super().get(run_id)
 
     async def transition(
-        self, run_id: str, expected: frozenset[RunState], to: RunState, end: RunEnd | None = None
+        self,
+        run_id: str,
+        expected: frozenset[RunState],
+        to: RunState,
+        end: RunEnd | None = None,
+        *,
+        holder: str | None = None,
     ) -> bool:
         """Move the Run, unless another was faster then."""
         if self._recording.answer(outside.MOVE_RUN) == outside.NO:
             self._others_moved(run_id, RunState.CANCEL_REQUESTED)
-        return await super().transition(run_id, expected, to, end)
+        return await super().transition(run_id, expected, to, end, holder=holder)
 
     async def set_intent(self, run_id: str, intent: Intent) -> bool:
         """Record the intent, unless the Run was over by then."""

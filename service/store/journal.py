@@ -113,6 +113,8 @@ class SqlJournal:
 def _write(connection: Connection, batch: JournalBatch, events: Sequence[Admitted]) -> None:
     """Write a batch inside a transaction. The cursor comes first: whoever holds its row is alone with this Run."""
     if any(each.type is TraceEventType.RUN_ENDED for each in events):
+        this_run = CURSOR.c.run_id == batch.run_id
+        connection.execute(update(CURSOR).where(this_run).values(last_seq=CURSOR.c.last_seq))
         events = with_one_end(events, _has_end(connection, batch.run_id))
     first = _take_numbers(connection, batch, len(events))
     if first is None:
