@@ -28,6 +28,7 @@ from nodes.outside import GET_RUN, MISSING
 from nodes.ports import ArchiveEntry, JournalBatch, ModelFactory, Resources, RunRecord
 from nodes.run_end import end_without_result
 from nodes.usage import usage_of
+from service.checkpoints import latest_state
 from service.execution import INTERNAL_ERROR
 from service.replay.bundle import Bundle
 from service.replay.catalog import tools_of
@@ -219,7 +220,8 @@ class _Stage:
         cause = EndCause(stopped["cause"])
         ended = CollectionEnd(cause=cause, fault=INTERNAL_ERROR if cause is EndCause.FAULT else None)
         update = {"ended": ended.model_dump(mode="json"), "outcome": None}
-        await self._graph.aupdate_state(self._config, update, as_node="execute_tool")
+        state = await latest_state(self._graph, self._config)
+        await self._graph.aupdate_state(state.config, update, as_node="execute_tool")
         return True
 
     async def _run_was_ended(self, left_at: str) -> bool:
