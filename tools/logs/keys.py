@@ -25,6 +25,8 @@ SERVICE_KEYS = (
     "app_name",
     "container_name",
     "component",
+    "_systemd_unit",
+    "syslog_identifier",
 )
 INSTANCE_KEYS = (
     "instance",
@@ -38,6 +40,7 @@ INSTANCE_KEYS = (
     "kubernetes.pod.name",
     "node",
     "server",
+    "_hostname",
 )
 STACK_KEYS = (
     "stack_trace",
@@ -49,6 +52,8 @@ STACK_KEYS = (
     "error.stack_trace",
     "traceback",
     "exception.stacktrace",
+    "err.stack",
+    "@x",
 )
 TIME_KEYS = (
     "timestamp",
@@ -65,6 +70,12 @@ TIME_KEYS = (
     "@t",
     "timemillis",
     "epochsecond",
+    "start_time",
+    "t.$date",
+    "__realtime_timestamp",
+    "_source_realtime_timestamp",
+    "__monotonic_timestamp",
+    "__cursor",
 )
 
 FILE_KEY = "file"

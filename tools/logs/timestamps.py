@@ -45,7 +45,7 @@ _ISO = (
 )
 _JSON_KEYS = (
     rb"@?timestamp|time|ts|t|datetime|date|asctime|event_?time|log_?time|timeMillis|epochSecond|time_?stamp|@t|start_time"
-    rb"|__REALTIME_TIMESTAMP"
+    rb"|__REALTIME_TIMESTAMP|requestReceivedTimestamp|StartUTC"
 )
 _JSON_TIME = (
     rb"\"(?:" + _JSON_KEYS + rb")\"[ \t]{0,4}:[ \t]{0,4}(?:\{[ \t]{0,4}\"\$date\"[ \t]{0,4}:[ \t]{0,4})?"
@@ -66,7 +66,10 @@ def _compile(name: str, pattern: bytes, flags: int = 0) -> _Format:
 _PLAIN: tuple[_Format, ...] = (
     _compile(
         "iso",
-        rb"(?:# Time: ?|<\d{1,3}>1? ?|(?:time|ts|timestamp|datetime|t|date)=|" + _TOKEN + rb")?[\[(\"']?" + _ISO,
+        rb"(?:# Time: ?|<\d{1,3}>1? ?|(?:[a-z]{1,10}=[^\s=]{1,60} )?(?:time|ts|timestamp|datetime|t|date)=|"
+        + _TOKEN
+        + rb")?[\[(\"']?"
+        + _ISO,
     ),
     _compile("access", rb"[^\[\n]{0,200}\[(?P<day>\d\d)/" + _MONTH + rb"/(?P<year>\d{4})[: ]" + _CLOCK + _ZONE),
     _compile(
@@ -109,11 +112,23 @@ _PLAIN: tuple[_Format, ...] = (
     _compile("epoch", rb"(?:[^\s\d]{1,20} )?\[?(?P<epoch>[12]\d{9}(?:\.\d{1,9}|\d{3}|\d{6}|\d{9})?)(?=[\s\]|,:]|$)"),
 )
 _JSON = _compile("json", rb"[ \t]{0,8}\{[^\n]{0,4000}?" + _JSON_TIME, re.IGNORECASE)
-_OBJECT = _compile("object", rb"\{[ \t]{0,4}\r?\n(?:[ \t][^\n]{0,2000}\n){0,60}?[ \t]{1,8}" + _JSON_TIME, re.IGNORECASE)
-"""An object that is written over several lines is one event: it begins at its brace."""
+_OBJECT = _compile(
+    "object",
+    rb"\{[ \t]{0,4}\r?\n(?=(?P<indent>[ \t]{1,8}+)\")(?:[ \t][^\n]{0,2000}\n){0,60}?(?P=indent)" + _JSON_TIME,
+    re.IGNORECASE,
+)
+"""An object that is written over several lines is one event: it begins at its brace, and its own keys tell its time."""
 _MONTH_FIRST, _DAY_FIRST = "slash-month-first", "slash-day-first"
 _SLASH: tuple[_Format, ...] = tuple(
-    _compile(name, rb"[\[(]?(?P<" + one + rb">\d{1,2})(?P<mark>[/\-])(?P<" + two + rb">\d{1,2})(?P=mark)" + _YEAR_CLOCK)
+    _compile(
+        name,
+        rb"(?:\[\w{1,20}\] {1,3}\d{1,8} {1,3}- )?[\[(]?(?P<"
+        + one
+        + rb">\d{1,2})(?P<mark>[/\-])(?P<"
+        + two
+        + rb">\d{1,2})(?P=mark)"
+        + _YEAR_CLOCK,
+    )
     for name, one, two in ((_MONTH_FIRST, b"month", b"day"), (_DAY_FIRST, b"day", b"month"))
 )
 """`04/02/2026` is two days; the file decides which (see `_slash_order`)."""
