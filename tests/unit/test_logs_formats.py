@@ -291,6 +291,24 @@ SAMPLES = {
     "clickhouse": Sample(
         "2026.02.28 14:10:00.123456 [ 12 ] {} <Error> TCPHandler: boom", "ERROR", "[ 12 ] {} <Error> TCPHandler: boom"
     ),
+    "cassandra": Sample("ERROR [Stage-1] 2026-02-28 14:10:00,123 A.java:1 - boom", "ERROR", "A.java:1 - boom"),
+    "winston with a label": Sample("2026-02-28T14:10:00.123Z [shop] error: boom", "ERROR", "[shop] error: boom"),
+    "sidekiq": Sample("2026-02-28T14:10:00.123Z pid=1 class=Job ERROR: boom", "ERROR", "pid=1 class=Job ERROR: boom"),
+    "php": Sample("[28-Feb-2026 14:10:00 UTC] PHP Fatal error:  boom", "FATAL", "PHP Fatal error:  boom"),
+    "php-fpm": Sample("[28-Feb-2026 14:10:00] WARNING: [pool www] busy", "WARN", "WARNING: [pool www] busy"),
+    "vault": Sample(
+        row(**{"@level": "error", "@message": "boom", "@timestamp": "2026-02-28T14:10:00.1Z"}), "ERROR", "boom"
+    ),
+    "opentelemetry": Sample(
+        row(timeUnixNano="1772287800123456789", severityText="ERROR", body={"stringValue": "boom"}), "ERROR", "boom"
+    ),
+    "nginx json": Sample(
+        row(time_local="28/Feb/2026:14:10:00 +0000", status="502"),
+        None,
+        row(time_local="28/Feb/2026:14:10:00 +0000", status="502"),
+    ),
+    "java gc": Sample("2026-02-28T22:10:00.123+0800: 1.2: [GC 1K]", None, "1.2: [GC 1K]"),
+    "auditd": Sample("type=SYSCALL msg=audit(1772287800.123:45): success=no", None, "success=no"),
     "squid": Sample(
         "1772287800.123    5 10.0.0.1 TCP_MISS/503 0 GET http://x", None, "5 10.0.0.1 TCP_MISS/503 0 GET http://x"
     ),

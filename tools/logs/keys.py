@@ -13,8 +13,21 @@ LEVEL_KEYS = (
     "severity_text",
     "severitytext",
     "@l",
+    "@level",
 )
-MESSAGE_KEYS = ("message", "msg", "log", "text", "event", "body", "short_message", "@message", "@m", "@mt")
+MESSAGE_KEYS = (
+    "message",
+    "msg",
+    "log",
+    "text",
+    "event",
+    "body",
+    "short_message",
+    "@message",
+    "@m",
+    "@mt",
+    "body.stringvalue",
+)
 SERVICE_KEYS = (
     "service",
     "service.name",
@@ -71,6 +84,9 @@ TIME_KEYS = (
     "timemillis",
     "epochsecond",
     "start_time",
+    "time_local",
+    "time_iso8601",
+    "timeunixnano",
     "t.$date",
     "__realtime_timestamp",
     "_source_realtime_timestamp",

@@ -30,7 +30,7 @@ _HEAD_CHARS = 240
 _HEAD_FIELD = (
     r"(?:\[[^\]\n]{0,80}\]\s*+|\([^)\n]{0,80}\)\s*+|\{[^}\n\"]{0,80}\}\s*+|[\-|:*#,;>~]{1,3}+\s*+"  # [main] (pool-1) - |
     r"|[^\s\[\]\"]{1,40}\]\s++"  # the rest of a bracket whose beginning was the time: #4711]
-    r"|(?=\S{0,80}?[\d._/$@:\-])[^\s\[\](){}<>\"']{1,80}+\s++"  # 4711, auth-service, org.app.Main, kernel:
+    r"|(?=\S{0,80}?[\d._/$@:=\-])[^\s\[\](){}<>\"']{1,80}+\s++"  # 4711, auth-service, org.app.Main, kernel:
     r"|[A-Z]{2,20}\s++)"
 )
 _HEAD_LEVEL = (
@@ -49,7 +49,8 @@ _PAIR = re.compile(
     rf"|[{{,]\s?\"(?:level|lvl|severity)\"\s?:\s?\"(?P<quoted>(?i:{_ANY_CASE}))\""
 )
 _LINE_START = re.compile(
-    r"\s{0,8}(?P<word>fatal|critical|crit|error|err|fail|warning|warn|notice|info|debug|dbug|trace)(?::|\s{2,}|\t)",
+    r"\s{0,8}PHP (?P<php>fatal|warning|notice)(?: error)?:"
+    r"|\s{0,8}(?:\[[^\]\n]{0,40}\]\s{1,2}){0,2}(?P<word>fatal|critical|crit|error|err|fail|warning|warn|notice|info|debug|dbug|trace)(?::|\s{2,}|\t)",
     re.IGNORECASE,
 )
 _KLOG = re.compile(r"(?P<letter>[IWEF])(?:\d{4}){1,2} \d\d:\d\d:\d\d")
