@@ -38,6 +38,14 @@ def check_forkable(state: Mapping[str, Any]) -> None:
     load_ledger(state)
 
 
+def fork_intent(state: Mapping[str, Any], node: str) -> Intent | None:
+    """Return what is known of the question where a fork begins: a chat knows it once it was routed (R97)."""
+    if state.get("intent"):
+        return Intent(state["intent"])
+    unrouted = node == "route_intent" or (node == "release" and "tracker" not in state)
+    return None if unrouted else Intent.DIAGNOSIS
+
+
 def forked_settings(settings: RunSettings, run_id: str, now: float) -> RunSettings:
     """Settings of the new Run: its own wall time; what the earlier part cost in calls and tokens stays counted."""
     return settings.model_copy(update={"run_id": run_id, "started_at": now, "forked_from": settings.run_id})

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from langchain_core.messages import AIMessage, BaseMessage
 from pydantic import BaseModel
 
 from graph.context import DiagnosisContext
@@ -15,6 +14,10 @@ from graph.contract import Component, Intent, RunState, TraceEvent
 from release.contract import ReleaseOutcome
 from tools.canonical.store import CanonicalStore
 from tools.evidence_tool import EvidenceTool
+
+if TYPE_CHECKING:
+    # Who only reads what Runs left has no messages.
+    from langchain_core.messages import AIMessage, BaseMessage
 
 
 class Clock(Protocol):
@@ -44,6 +47,7 @@ class ModelFailureKind(StrEnum):
     CONTENT_FILTERED = "CONTENT_FILTERED"
     OUTPUT_TRUNCATED = "OUTPUT_TRUNCATED"
     MALFORMED_RESPONSE = "MALFORMED_RESPONSE"
+    CUT_OFF = "CUT_OFF"
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +188,8 @@ class RunRecord:
     """A Run as the run store keeps it (R8, R9, R98). Times are seconds since the epoch.
 
     `owner` is who asked, None for local use; `thread_id` where its checkpoints are; `session_lock` what no other active
-    Run may hold, empty once the Run has ended; `context` its settings, where a host of ours can start it again.
+    Run may hold, empty once the Run has ended; `context` its settings, where a host of ours can start it again; `intent`
+    None until the question was routed: a Run whose routing failed is of no kind (R97).
     """
 
     run_id: str
@@ -195,7 +200,7 @@ class RunRecord:
     execution_id: str | None = None
     lease_until: float | None = None
     forked_from: str | None = None
-    intent: Intent = Intent.DIAGNOSIS
+    intent: Intent | None = None
     release_outcome: ReleaseOutcome = ReleaseOutcome.NONE
     published_result: Mapping[str, Any] | None = None
     fallback: Mapping[str, Any] | None = None
@@ -237,9 +242,18 @@ class RunStore(Protocol):
         """Return the Run or None."""
 
     async def transition(
-        self, run_id: str, expected: frozenset[RunState], to: RunState, end: RunEnd | None = None
+        self,
+        run_id: str,
+        expected: frozenset[RunState],
+        to: RunState,
+        end: RunEnd | None = None,
+        *,
+        holder: str | None = None,
     ) -> bool:
-        """Move the Run atomically; False when its state is not among `expected`. `end` is written in the same update."""
+        """Move the Run atomically; False when its state is not among `expected`. `end` is written in the same update.
+
+        With `holder`, an execution's id, also False when another execution has taken the Run over (R3).
+        """
 
     async def take_lease(self, run_id: str, execution_id: str, now: float, lease_until: float, force: bool) -> bool:
         """Make `execution_id` the Run's execution if the lease is its own, free, expired, or `force`; False otherwise."""
@@ -271,7 +285,7 @@ class AgentStepRow:
 class ArchiveEntry:
     """One archived value (R67).
 
-    `kind` is question | settings | fork | model_answer | agent_result | clock | id | step | outside | result.
+    `kind` is question | settings | fork | system | model_answer | agent_result | clock | id | step | outside | result.
     """
 
     kind: str

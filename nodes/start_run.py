@@ -10,7 +10,7 @@ from langchain_core.messages import HumanMessage
 from pydantic import ValidationError
 
 from graph.budget import RunBudget
-from graph.contract import TraceEventType
+from graph.contract import Intent, TraceEventType
 from graph.state import ChatState, DiagnosisState, fresh_collection_update, fresh_run_update
 from graph.tracker import DiagnosisProgressTracker
 from nodes.archive import harness_entry, previous_turn_entry
@@ -56,14 +56,14 @@ def checked_session(session_id: object) -> str | None:
 
 async def start_run(state: DiagnosisState, run: NodeRun) -> NodeResult:
     """Create the Run of a diagnosis; thresholds and budget are read here, once (R2)."""
-    started = await _started(state, run)
+    started = await _started(state, run, Intent.DIAGNOSIS)
     run_id = started.update["run"]["run_id"]
     return replace(started, update=started.update | _collection(state, run, run_id, started.update["query"]))
 
 
 async def start_chat(state: ChatState, run: NodeRun) -> NodeResult:
     """Create the Run of a chat turn; a diagnosis starts its collection itself when it is one."""
-    started = await _started(state, run)
+    started = await _started(state, run, None)
     return replace(started, update=started.update | {"run_id": started.update["run"]["run_id"]})
 
 
@@ -72,7 +72,7 @@ async def join_run(state: DiagnosisState, run: NodeRun) -> NodeResult:
     return NodeResult(_collection(state, run, run.run.run_id, state["query"]), "Joined the run as its diagnosis.")
 
 
-async def _started(state: Mapping[str, Any], run: NodeRun) -> NodeResult:
+async def _started(state: Mapping[str, Any], run: NodeRun, intent: Intent | None) -> NodeResult:
     query, session_id = checked_question(state.get("query")), checked_session(state.get("session_id"))
     context = run.context
     # Before anything is stored: a model that does not exist refuses the question, and no Run is left behind.
@@ -82,7 +82,7 @@ async def _started(state: Mapping[str, Any], run: NodeRun) -> NodeResult:
     run = await core.adopt(run, query)
     before = await _run_before(run, session_id)
     previous = _previous_turn(before) if before is not None else None
-    settings = await core.start_run(run, query, session_id)
+    settings = await core.start_run(run, query, session_id, intent=intent)
     budget = RunBudget(limits=settings.limits, started_at=settings.started_at)
     return NodeResult(
         update=fresh_run_update(state, settings.model_dump(mode="json"), budget, previous) | {"query": query},

@@ -6,6 +6,7 @@ State is plain data and messages: nothing else may be revived from a checkpoint.
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import sqlite3
 from collections.abc import AsyncIterator, Mapping
@@ -20,14 +21,14 @@ from sqlalchemy.engine import URL
 
 from service.contract import StorageError
 from service.file_saver import FileSaver
+from service.home import CHECKPOINT_FILE
 from service.settings import Settings
-from service.store.engine import BUSY_TIMEOUT_SECONDS, database_url
+from service.store.engine import BUSY_TIMEOUT_SECONDS, database_url, patience
 
 if TYPE_CHECKING:
     from psycopg import AsyncConnection
     from psycopg_pool import AsyncConnectionPool
 
-CHECKPOINT_FILE = "checkpoints.db"
 CONNECTIONS = 4
 """Connections to PostgreSQL for checkpoints: the saver uses one at a time, the rest are in reserve."""
 CONNECT_SECONDS = 10.0
@@ -41,12 +42,16 @@ def open_checkpoints(settings: Settings) -> AbstractAsyncContextManager[BaseChec
     return _in_file(settings.home) if url.drivername.startswith("sqlite") else _in_postgres(url)
 
 
+async def latest_state(graph: Any, config: Any) -> StateSnapshot:
+    """Return a thread's last checkpoint; where a graph within the graph is at work, that one's."""
+    snapshot: StateSnapshot = await graph.aget_state(config, subgraphs=True)
+    inner = (task.state for task in snapshot.tasks if isinstance(task.state, StateSnapshot))
+    return next((each for each in inner if each.values), snapshot)
+
+
 async def latest_values(graph: Any, config: Any) -> Mapping[str, Any]:
-    """Return the state of a thread's last checkpoint; where a graph within the graph is at work, that one's."""
-    snapshot = await graph.aget_state(config, subgraphs=True)
-    inner = [task.state.values for task in snapshot.tasks if isinstance(task.state, StateSnapshot)]
-    values: Mapping[str, Any] = next((each for each in inner if each), snapshot.values)
-    return values
+    """Return the values of a thread's last checkpoint."""
+    return (await latest_state(graph, config)).values
 
 
 def _plain_data() -> JsonPlusSerializer:
@@ -85,7 +90,7 @@ async def _in_postgres(url: URL) -> AsyncIterator[BaseCheckpointSaver[Any]]:
         raise StorageError("SUPERBIZ_DATABASE_URL: PostgreSQL needs the extra: superbizagent[postgres]") from None
 
     address = url.set(drivername="postgresql").render_as_string(hide_password=False)
-    options: dict[str, Any] = {"autocommit": True, "prepare_threshold": 0, "row_factory": dict_row}
+    options: dict[str, Any] = {"autocommit": True, "prepare_threshold": 0, "row_factory": dict_row, **patience(url)}
     pool: AsyncConnectionPool[Any] = AsyncConnectionPool(
         address,
         min_size=1,
@@ -95,6 +100,8 @@ async def _in_postgres(url: URL) -> AsyncIterator[BaseCheckpointSaver[Any]]:
         check=AsyncConnectionPool.check_connection,
         timeout=CONNECT_SECONDS,
     )
+    # Its warnings tell the server's address; whoever gets no connection of it says so.
+    logging.getLogger("psycopg.pool").setLevel(logging.CRITICAL)
     try:
         await pool.open(wait=True, timeout=CONNECT_SECONDS)
         saver = AsyncPostgresSaver(pool, serde=_plain_data())

@@ -9,10 +9,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
-from collections.abc import Awaitable, Callable, Container, Sequence
+from collections.abc import Awaitable, Callable, Container
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Any
+
+from sqlalchemy.exc import InterfaceError, OperationalError
 
 from graph.context import DiagnosisContext
 from graph.contract import RunState
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
 
 INTERRUPTED = "INTERRUPTED"
 """Error code of a Run whose process went away and that cannot go on."""
+QUEUE_SECONDS = 3600.0
+"""How long a Run may wait in the queue of a host that is to begin it."""
 SWEEP_SECONDS = 5.0
 """Pause between two looks for Runs that another process has left."""
 TIDY_SECONDS = 3600.0
@@ -78,6 +82,9 @@ def fate(run: RunRecord, now: float, limits: Limits) -> Fate:
         return Fate.LEAVE
     if run.context is not None and run.thread_id is not None:
         return Fate.TAKE_UP if now - run.created_at < limits.evidence else Fate.FAIL
+    if run.internal_state is RunState.CREATED and run.context is not None:
+        # Stored for a host that has not begun it: no clock of the Run runs, and it may still be in the host's queue.
+        return Fate.FAIL if now - run.created_at >= QUEUE_SECONDS else Fate.LEAVE
     free_since = run.lease_until if run.lease_until is not None else run.created_at
     return Fate.FAIL if now - free_since >= limits.run_timeout else Fate.LEAVE
 
@@ -86,11 +93,8 @@ async def tidy(app: App) -> None:
     """Delete what has expired and end Runs that nobody will carry on. Never fails the command it precedes."""
     try:
         await _delete_expired(app)
-        now = app.resources.clock.now()
-        for run in await app.runs.half_ended(now, now - app.settings.canonical_ttl_seconds):
-            await _told(app, run)
-        for run in await app.runs.abandoned(now):
-            await _ended(app, run)
+        for run, settle in await _free(app):
+            await settle(app, run)
     except Exception as error:
         logger.warning("housekeeping failed: %s", type(error).__name__)
 
@@ -100,30 +104,36 @@ async def recover(app: App, limit: int, carried: Container[str] = ()) -> tuple[T
 
     Those in `carried` are at work in this very process, late with their lease or not.
 
-    Of processes that look at once one gets a Run (R3). Whoever does not carry a Takeover on gives its lease back.
+    Of processes that look at once one gets a Run (R3). Whoever does not carry a Takeover on gives its lease back. A Run
+    that cannot be read keeps no other from being taken up; a store out of reach ends the look.
     """
     taken: list[Takeover] = []
-    now = app.resources.clock.now()
-    half_ended = await app.runs.half_ended(now, now - app.settings.canonical_ttl_seconds)
-    await _take(app, half_ended, _told, limit, carried, taken)
-    await _take(app, await app.runs.abandoned(now), _ended, limit, carried, taken)
+    for run, settle in await _free(app):
+        if run.run_id in carried:
+            continue
+        try:
+            if await settle(app, run) or len(taken) >= limit:
+                continue
+            takeover = await _taken(app, run)
+        except Exception as error:
+            logger.warning("an abandoned run could not be looked at: %s", type(error).__name__)
+            if isinstance(error, InterfaceError | OperationalError):
+                break
+            continue
+        if takeover is not None:
+            taken.append(takeover)
     return tuple(taken)
 
 
-async def _take(
-    app: App,
-    runs: Sequence[RunRecord],
-    settled: Callable[[App, RunRecord], Awaitable[bool]],
-    limit: int,
-    carried: Container[str],
-    taken: list[Takeover],
-) -> None:
-    for run in runs:
-        if run.run_id in carried or await settled(app, run) or len(taken) >= limit:
-            continue
-        takeover = await _taken(app, run)
-        if takeover is not None:
-            taken.append(takeover)
+_Settle = Callable[["App", RunRecord], Awaitable[bool]]
+
+
+async def _free(app: App) -> list[tuple[RunRecord, _Settle]]:
+    """Return Runs that nobody holds, each with what says whether its end is all that it lacks, and then writes it."""
+    now = app.resources.clock.now()
+    half_ended = await app.runs.half_ended(now, now - app.settings.canonical_ttl_seconds)
+    abandoned = await app.runs.abandoned(now)
+    return [*((run, _told) for run in half_ended), *((run, _ended) for run in abandoned)]
 
 
 async def keep_recovering(
@@ -211,8 +221,18 @@ async def _taken(app: App, run: RunRecord) -> Takeover | None:
     except ValueError:
         # Another process may know its model; it has as long as the evidence lives.
         return None
-    execution_id, until = str(uuid.uuid4()), now + app.resources.lease_seconds
-    if not await app.runs.take_lease(run.run_id, execution_id, now, until, force=False):
+    execution_id = str(uuid.uuid4())
+    try:
+        return await _leased(app, run, execution_id, context)
+    except BaseException:
+        # A stop, or a checkpoint that cannot be read: nobody would carry on what stays held.
+        await app.runs.release_lease(run.run_id, execution_id)
+        raise
+
+
+async def _leased(app: App, run: RunRecord, execution_id: str, context: DiagnosisContext) -> Takeover | None:
+    now = app.resources.clock.now()
+    if not await app.runs.take_lease(run.run_id, execution_id, now, now + app.resources.lease_seconds, force=False):
         return None
     held = await app.runs.get(run.run_id)
     if held is None or (run.ended_at is None and held.ended_at is not None):

@@ -238,16 +238,15 @@ class RunManager:
     @contextlib.asynccontextmanager
     async def _turn(self, run_id: str, execution_id: str | None, live: _Live) -> AsyncIterator[None]:
         """Wait for a turn, in the order the Runs came; the Run stays this process's own meanwhile."""
-        live.waiting = True
-        try:
-            async with lease_renewed(self._app.resources, run_id, execution_id or ""):
-                await self._turns.acquire()
-        finally:
-            live.waiting = False
-        try:
+        async with contextlib.AsyncExitStack() as held:
+            live.waiting = True
+            try:
+                async with lease_renewed(self._app.resources, run_id, execution_id or ""):
+                    # A cancel may come after the turn and before the renewal has left: the turn is given back then too.
+                    await held.enter_async_context(self._turns)
+            finally:
+                live.waiting = False
             yield
-        finally:
-            self._turns.release()
 
     async def _run(self, run_id: str, execution: Execution, asked: DiagnosisInput | None) -> None:
         try:
@@ -275,6 +274,13 @@ class RunManager:
         """
         # Whoever asked may leave at any moment; what was begun here is ended.
         return await self._carried_out(self._cancel(run_id))
+
+    async def cancel_left(self, run_id: str) -> None:
+        """Cancel a Run whose client has left. Nobody is there to hear of a store out of reach: the log has its type."""
+        try:
+            await self.cancel(run_id)
+        except Exception as error:
+            logger.warning("a run whose client left could not be cancelled: %s", type(error).__name__)
 
     async def _cancel(self, run_id: str) -> RunRecord | None:
         runs, now = self._app.runs, self._app.resources.clock.now()
@@ -345,6 +351,7 @@ class RunManager:
         self.changes.stop()
 
     async def _watch_cancels(self) -> None:
+        blind = False
         while True:
             await asyncio.sleep(CANCEL_POLL_SECONDS)
             if not self._live:
@@ -352,8 +359,11 @@ class RunManager:
             try:
                 for run_id in await self._app.serving.cancel_requested(sorted(self._live)):
                     self._interrupt(run_id)
+                blind = False
             except Exception as error:
-                logger.warning("could not look for cancelled runs: %s", type(error).__name__)
+                if not blind:
+                    logger.warning("could not look for cancelled runs: %s", type(error).__name__)
+                blind = True
 
 
 @contextlib.asynccontextmanager

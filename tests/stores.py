@@ -34,25 +34,34 @@ CONNECT_SECONDS = 3
 @asynccontextmanager
 async def database(kind: str, folder: Path) -> AsyncIterator[Database]:
     """Open an empty database of a kind."""
-    if kind == "sqlite":
-        engine = await open_database(sqlite_url(folder / "runs.db"))
-    else:
-        engine = await open_database(await own_database())
-        async with engine.begin() as connection:
-            for table in (
-                "diagnosis_run",
-                "journal_cursor",
-                "journal_batch",
-                "diagnosis_trace_event",
-                "agent_step",
-                "run_archive",
-                "canonical_record",
-            ):
-                await connection.execute(text(f"TRUNCATE TABLE {table}"))
+    async with reopened(kind, folder) as engine:
+        if kind == "postgres":
+            await _empty(engine)
+        yield engine
+
+
+@asynccontextmanager
+async def reopened(kind: str, folder: Path) -> AsyncIterator[Database]:
+    """Open the database of a kind as it is, for another process' part."""
+    engine = await open_database(sqlite_url(folder / "runs.db") if kind == "sqlite" else await own_database())
     try:
         yield engine
     finally:
         await engine.dispose()
+
+
+async def _empty(engine: Database) -> None:
+    async with engine.begin() as connection:
+        for table in (
+            "diagnosis_run",
+            "journal_cursor",
+            "journal_batch",
+            "diagnosis_trace_event",
+            "agent_step",
+            "run_archive",
+            "canonical_record",
+        ):
+            await connection.execute(text(f"TRUNCATE TABLE {table}"))
 
 
 async def own_database(name: str = OWN) -> str:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import TypeVar
 
 from sqlalchemy import Connection, Engine
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 T = TypeVar("T")
@@ -16,18 +19,43 @@ Work = Callable[[Connection], T]
 """What a transaction does; it runs outside the event loop and must touch nothing but its connection."""
 
 
+def is_out_of_reach(error: BaseException) -> bool:
+    """Say whether an error of rows or checkpoints means that the database's server cannot be reached just now.
+
+    A file is always within reach: what it refuses now, it will refuse again. Drivers name their errors as PEP 249 does.
+    """
+    if isinstance(error, DBAPIError):
+        return error.connection_invalidated or (error.orig is not None and is_out_of_reach(error.orig))
+    if isinstance(error, ConnectionError | PoolTimeout):
+        return True
+    kinds = [kind for kind in type(error).__mro__ if kind.__name__ in ("OperationalError", "InterfaceError")]
+    return any(not kind.__module__.startswith("sqlite3") for kind in kinds)
+
+
+@contextmanager
+def _without_text() -> Iterator[None]:
+    """Let errors out without the driver's text: it names servers and users, and a host shows the text of what a Run died of."""
+    try:
+        yield
+    except DBAPIError as error:
+        told = Exception(type(error.orig).__name__)
+        raise type(error)(None, None, told, connection_invalidated=is_out_of_reach(error)) from None
+
+
 class Database(AsyncEngine):
     """An engine with an async driver (PostgreSQL)."""
 
     async def read(self, work: Work[T]) -> T:
         """Run `work` and keep nothing that it changed. Raises SQLAlchemyError."""
-        async with self.connect() as connection:
-            return await connection.run_sync(work)
+        with _without_text():
+            async with self.connect() as connection:
+                return await connection.run_sync(work)
 
     async def write(self, work: Work[T]) -> T:
         """Run `work` in a transaction and commit it. Raises SQLAlchemyError."""
-        async with self.begin() as connection:
-            return await connection.run_sync(work)
+        with _without_text():
+            async with self.begin() as connection:
+                return await connection.run_sync(work)
 
 
 class FileDatabase(Database):
@@ -57,11 +85,11 @@ class FileDatabase(Database):
         await asyncio.to_thread(self._close)
 
     def _read(self, work: Work[T]) -> T:
-        with self._blocking.connect() as connection:
+        with _without_text(), self._blocking.connect() as connection:
             return work(connection)
 
     def _write(self, work: Work[T]) -> T:
-        with self._blocking.begin() as connection:
+        with _without_text(), self._blocking.begin() as connection:
             return work(connection)
 
     def _close(self) -> None:

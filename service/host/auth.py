@@ -16,7 +16,7 @@ from starlette.datastructures import Headers
 
 from nodes.ports import LOCAL_CALLER
 from service.host.threads import thread_is_busy
-from service.http.auth import Tokens, is_loopback, load_tokens
+from service.http.auth import Tokens, load_tokens
 from service.http.gate import foreign
 from service.settings import load_settings
 
@@ -70,12 +70,9 @@ def _text(headers: Mapping[Any, Any]) -> dict[str, str]:
 
 
 def _is_local(sent: Mapping[str, str], scope: Mapping[str, Any] | None) -> bool:
-    client = (scope or {}).get("client")
-    if not client or not is_loopback(str(client[0])):
-        return False
     if sent.get("origin") in STUDIO_ORIGINS:
         sent = {name: value for name, value in sent.items() if name not in {"origin", "sec-fetch-site"}}
-    return foreign(Headers(dict(sent))) is None
+    return foreign(Headers(dict(sent)), (scope or {}).get("client")) is None
 
 
 @auth.on

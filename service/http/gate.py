@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -53,7 +54,7 @@ class Gate:
                 challenge = {"WWW-Authenticate": "Bearer"}
                 await _refuse(scope, receive, send, 401, ApiErrorCode.UNAUTHORIZED, message, challenge)
                 return
-        elif fault := foreign(headers):
+        elif fault := foreign(headers, scope.get("client")):
             await _refuse(scope, receive, send, 403, ApiErrorCode.FORBIDDEN_ORIGIN, fault)
             return
         scope.setdefault("state", {})["owner"] = owner
@@ -78,11 +79,14 @@ class Gate:
                 await _refuse(scope, receive, send, 500, ApiErrorCode.SERVICE_ERROR, "the service failed; see its log")
 
 
-def foreign(headers: Headers) -> str | None:
-    """Say what is wrong where a page of another site may be asking: its browser can reach this machine. Pure.
+def foreign(headers: Headers, client: Sequence[Any] | None) -> str | None:
+    """Say what is wrong where another machine or a page of another site may be asking. Pure.
 
-    A name that was made to point here shows in `Host`, a script of another page in `Origin` or `Sec-Fetch-Site`.
+    `client`: ASGI's (address, port) of the caller; a host may listen wherever it likes. A browser here can be made to ask: a
+    name that was made to point here shows in `Host`, a script of another page in `Origin` or `Sec-Fetch-Site`.
     """
+    if not client or not is_loopback(str(client[0])):
+        return "SUPERBIZ_API_TOKENS: must be set before anybody but this machine's own programs may call"
     host, origin = headers.get("host", ""), headers.get("origin")
     if not is_loopback(host_of(host)):
         return "Host: must be localhost or a loopback address as long as no tokens are configured"

@@ -68,7 +68,7 @@ class ChatData(_Out):
     run_id: str
     session_id: str | None
     status: PublicStatus
-    intent: Intent
+    intent: Intent | None
     release_outcome: ReleaseOutcome
     published_result: dict[str, Any] | None
     fallback: dict[str, Any] | None
@@ -97,7 +97,7 @@ class TurnView(_Out):
     question: str
     answer: str | None
     status: PublicStatus
-    intent: Intent
+    intent: Intent | None
     release_outcome: ReleaseOutcome
     created_at: str
     ended_at: str | None
@@ -129,7 +129,7 @@ class RunView(_Out):
     question: str
     status: PublicStatus
     cancel_requested: bool
-    intent: Intent
+    intent: Intent | None
     release_outcome: ReleaseOutcome
     published_result: dict[str, Any] | None
     fallback: dict[str, Any] | None

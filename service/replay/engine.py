@@ -19,15 +19,19 @@ from langsmith import tracing_context
 
 from graph.chat import build_chat_graph
 from graph.context import DiagnosisContext
-from graph.contract import RunState, TraceEventType
+from graph.contract import RunState, TraceEvent, TraceEventType
 from graph.diagnosis import build_diagnosis_graph, recursion_limit
 from graph.routes import PATHS, after_route_intent
+from graph.state import load_budget, load_ledger
 from nodes.archive import interrupted_entry
 from nodes.contract import CollectionEnd, EndCause
+from nodes.harness import ENDED_BY_RELEASE
+from nodes.model_calls import ModelCallOutcome, recounted
 from nodes.outside import GET_RUN, MISSING
-from nodes.ports import ArchiveEntry, JournalBatch, ModelFactory, Resources, RunRecord
+from nodes.ports import ORIGIN, ArchiveEntry, JournalBatch, ModelFactory, Resources, RunOrigin, RunRecord
 from nodes.run_end import end_without_result
 from nodes.usage import usage_of
+from service.checkpoints import latest_state
 from service.execution import INTERNAL_ERROR
 from service.replay.bundle import Bundle
 from service.replay.catalog import tools_of
@@ -42,10 +46,13 @@ from service.replay.playback import (
     RecordedModel,
     RecordedRunStore,
     Recording,
+    ReleaseUntold,
     by_call_id,
     parent_of,
+    recorded_system,
     recorded_tools,
 )
+from service.start_archive import prompts_entry, tools_entry
 from tools.contract import Scope
 from tools.evidence_tool import EvidenceTool
 
@@ -126,7 +133,7 @@ class _Stage:
         self._journal = RecordedJournal(recording)
         resources = _resources(recording, self._runs, self._journal, tools)
         if models is not None and run is not None:
-            resources = changed(resources, models=models, tools=recorded_tools(tools, bundle, run))
+            resources = changed(resources, models=models, tools=recorded_tools(tools, run))
         self._resources = resources
         self._graph = _graph(bundle, self._resources)
         self._config: RunnableConfig = {
@@ -135,6 +142,9 @@ class _Stage:
         }
         if bundle.run.has_execution:
             self._config["run_id"] = uuid.uuid4()
+        if _was_ended_at_work(bundle):
+            # Whoever had started it knew its Run: going on in an ended one was no fork.
+            self._config["configurable"][ORIGIN] = RunOrigin(bundle.run_id)
 
     async def play(self) -> Replayed:
         """Go from the Run's beginning to its end. Nothing of it is traced: the content is the recorded Run's."""
@@ -159,11 +169,20 @@ class _Stage:
             await self._graph.ainvoke(graph_input, self._config, context=self._context)
         except OffTheRecord as here:
             return here.key
+        except ReleaseUntold:
+            await self._tell_end()
         except (asyncio.CancelledError, NodeCancelledError):
             # The host's cancel, where it struck then; the graph has marked the end.
             if not self._bundle.by_kind["outside"].get("end", {}).get("finished"):
                 raise
         return None
+
+    async def _tell_end(self) -> None:
+        """Write the end that another process told for the one that had died, if one did (R108)."""
+        ended = next((row for row in self._bundle.trace if row["type"] == TraceEventType.RUN_ENDED), None)
+        if ended is not None:
+            told = TraceEvent(type=TraceEventType.RUN_ENDED, fields=dict(ended["fields"]))
+            await self._journal.of_another(JournalBatch(self._bundle.run_id, "end:told", ended["at"], [told]))
 
     async def _begin(self) -> Any:
         fork = self._bundle.by_kind["fork"].get("state")
@@ -193,7 +212,7 @@ class _Stage:
             for kind in ("question", "settings", "agent_result")
             for key, payload in self._bundle.by_kind[kind].items()
         ]
-        await self._journal.of_another_run(JournalBatch(parent.run_id, "archive", 0.0, archive=archive))
+        await self._journal.of_another(JournalBatch(parent.run_id, "archive", 0.0, archive=archive))
 
     async def _collection_was_ended(self, left_at: str) -> bool:
         """Repeat what the host did to a Run that failed or hung: route it to the end of collection (R60)."""
@@ -207,7 +226,8 @@ class _Stage:
         cause = EndCause(stopped["cause"])
         ended = CollectionEnd(cause=cause, fault=INTERNAL_ERROR if cause is EndCause.FAULT else None)
         update = {"ended": ended.model_dump(mode="json"), "outcome": None}
-        await self._graph.aupdate_state(self._config, update, as_node="execute_tool")
+        state = await latest_state(self._graph, self._config)
+        await self._graph.aupdate_state(state.config, update, as_node="execute_tool")
         return True
 
     async def _run_was_ended(self, left_at: str) -> bool:
@@ -222,8 +242,10 @@ class _Stage:
         end = self._bundle.by_kind["outside"].get("end")
         # A node that was cancelled at work told its own graph's state; a host knows the outer one's alone.
         inner = next((each.state for each in state.tasks if end and each.state), state)
-        usage = usage_of(getattr(inner, "values", {})) if "model_calls" in ended["fields"] else None
-        archive = [interrupted_entry(left_at, None)] if end is not None else []
+        values = getattr(inner, "values", {})
+        spent = _spent_beyond(values, self._bundle)
+        usage = usage_of({**values, **spent.accounts()}) if spent and "model_calls" in ended["fields"] else None
+        archive = [interrupted_entry(left_at, finished=False)] if end is not None else []
         await end_without_result(
             self._runs,
             self._journal,
@@ -232,9 +254,17 @@ class _Stage:
             run.error_code or "",
             ended["at"],
             usage=usage,
-            archive=archive,
+            events=spent.events if spent else (),
+            archive=[*(spent.archive if spent else ()), *archive],
         )
         return True
+
+
+def _spent_beyond(values: Mapping[str, Any], bundle: Bundle) -> ModelCallOutcome | None:
+    """Return the model calls of a node that was cut off (R116); None of a Run that had no accounts yet."""
+    if "ledger" not in values:
+        return None
+    return recounted(load_budget(values), load_ledger(values), bundle.by_kind["model_answer"])
 
 
 def _needs_state(bundle: Bundle) -> bool:
@@ -244,11 +274,19 @@ def _needs_state(bundle: Bundle) -> bool:
     return from_outside or stopped or bool(bundle.by_kind["fork"])
 
 
+def _was_ended_at_work(bundle: Bundle) -> bool:
+    """Say whether a node found the Run ended by somebody else, and went on in it."""
+    later = frozenset(bundle.path[1:])
+    found = (seen.get(GET_RUN, ()) for key, seen in bundle.by_kind["outside"].items() if key in later)
+    return any(state in ENDED_BY_RELEASE for states in found for state in states)
+
+
 def _graph(bundle: Bundle, resources: Resources) -> CompiledStateGraph[Any, Any, Any, Any]:
     """Build the graph the Run went through: a chat, a diagnosis, or a diagnosis that joined a chat's Run."""
     fork, saver = bundle.by_kind["fork"].get("state"), InMemorySaver() if _needs_state(bundle) else None
     if fork is None:
-        is_chat = any(key.endswith(":route_intent") for key in bundle.path)
+        # A chat that was cut off while it was routed has no intent.
+        is_chat = bundle.run.intent is None or any(key.endswith(":route_intent") for key in bundle.path)
     elif fork["node"] == "start_run":
         return build_diagnosis_graph(resources, saver, joins_run=True)
     else:
@@ -289,7 +327,7 @@ def _resources(
     harness = bundle.settings["harness"]
     return Resources(
         models=RecordedModel(bundle),
-        tools=recorded_tools(tools, bundle, by_call_id(bundle, lambda: canonical.calling)),
+        tools=recorded_tools(tools, by_call_id(bundle, lambda: canonical.calling)),
         canonical=canonical,
         runs=runs,
         journal=journal,
@@ -300,12 +338,16 @@ def _resources(
         run_timeout_seconds=harness["run_timeout_seconds"],
         host_serialises_threads=harness["host_serialises_threads"],
         pause=_at_once,
-        start_archive=[
-            ArchiveEntry("settings", name, bundle.settings[name])
-            for name in ("catalog", "tools", "prompts")
-            if name in bundle.settings
-        ],
+        describe_system=recorded_system(bundle),
+        start_archive=_start_archive(bundle, tools),
     )
+
+
+def _start_archive(bundle: Bundle, tools: Mapping[str, EvidenceTool]) -> list[ArchiveEntry]:
+    """Archive tools and prompts as they are today; the catalogue is the recorded one."""
+    catalog = ArchiveEntry("settings", "catalog", bundle.settings.get("catalog", {}))
+    today = (catalog, tools_entry(tools), prompts_entry())
+    return [each for each in today if each.key in bundle.settings]
 
 
 async def _at_once(seconds: float) -> None:

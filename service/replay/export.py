@@ -61,7 +61,7 @@ def _run(record: RunRecord, session_id: str | None) -> dict[str, Any]:
         "run_id": record.run_id,
         "query": record.query,
         "session_id": session_id,
-        "intent": record.intent.value,
+        "intent": record.intent.value if record.intent else None,
         "internal_state": record.internal_state.value,
         "release_outcome": record.release_outcome.value,
         "published_result": _plain(record.published_result),

@@ -24,7 +24,7 @@ class DiagnosisRun(SQLModel, table=True):
 
     `status` is the public status, written in the same statement as `internal_state`. `published` says whether a result
     or fallback left the Run, so that R99 needs no look into JSON. `session_lock` is set while the Run is its session's
-    only one: its unique index lets no second one begin.
+    only one: its unique index lets no second one begin. `intent` is NULL until the question was routed (R97).
     """
 
     __tablename__ = "diagnosis_run"
@@ -44,7 +44,7 @@ class DiagnosisRun(SQLModel, table=True):
     execution_id: str | None = Field(default=None, sa_column=Column(String(128), nullable=True))
     lease_until: float | None = Field(default=None, sa_column=_time(nullable=True))
     forked_from: str | None = Field(default=None, sa_column=Column(String(128), nullable=True))
-    intent: str = Field(sa_column=Column(String(32), nullable=False))
+    intent: str | None = Field(default=None, sa_column=Column(String(32), nullable=True))
     release_outcome: str = Field(sa_column=Column(String(32), nullable=False))
     published_result: dict[str, Any] | None = Field(default=None, sa_column=_json(nullable=True))
     fallback: dict[str, Any] | None = Field(default=None, sa_column=_json(nullable=True))

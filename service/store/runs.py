@@ -44,9 +44,18 @@ class SqlRunStore:
         return rows[0] if rows else None
 
     async def transition(
-        self, run_id: str, expected: frozenset[RunState], to: RunState, end: RunEnd | None = None
+        self,
+        run_id: str,
+        expected: frozenset[RunState],
+        to: RunState,
+        end: RunEnd | None = None,
+        *,
+        holder: str | None = None,
     ) -> bool:
-        """Move the Run atomically; False when its state is not among `expected` or already terminal (R8)."""
+        """Move the Run atomically; False when its state is not among `expected` or already terminal (R8).
+
+        With `holder`, also when another execution has the Run (R3).
+        """
         sources = leaving(expected, to, end)
         if not sources:
             return False
@@ -57,9 +66,10 @@ class SqlRunStore:
         if to in TERMINAL:
             values["session_lock"] = None
         states = sorted(state.value for state in sources)
-        return await self._changes_one(
-            update(RUNS).where(RUNS.c.run_id == run_id, RUNS.c.internal_state.in_(states)).values(**values)
-        )
+        statement = update(RUNS).where(RUNS.c.run_id == run_id, RUNS.c.internal_state.in_(states))
+        if holder is not None:
+            statement = statement.where((RUNS.c.execution_id == holder) | RUNS.c.execution_id.is_(None))
+        return await self._changes_one(statement.values(**values))
 
     async def take_lease(self, run_id: str, execution_id: str, now: float, lease_until: float, force: bool) -> bool:
         """Make `execution_id` the Run's execution if the lease is its own, free, expired, or `force`."""
@@ -190,7 +200,7 @@ def _row_of(run: RunRecord) -> dict[str, Any]:
         "execution_id": run.execution_id,
         "lease_until": run.lease_until,
         "forked_from": run.forked_from,
-        "intent": run.intent.value,
+        "intent": run.intent.value if run.intent else None,
         "release_outcome": run.release_outcome.value,
         "published_result": plain(run.published_result),
         "fallback": plain(run.fallback),
@@ -226,6 +236,6 @@ def _run_of(row: Row[*tuple[Any, ...]]) -> RunRecord:
     for column in ("status", "published"):
         del values[column]
     values["internal_state"] = RunState(values["internal_state"])
-    values["intent"] = Intent(values["intent"])
+    values["intent"] = Intent(values["intent"]) if values["intent"] else None
     values["release_outcome"] = ReleaseOutcome(values["release_outcome"])
     return RunRecord(**values)

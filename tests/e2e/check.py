@@ -27,7 +27,7 @@ from service.settings import Settings, load_settings
 from tests.durable import url_of
 from tests.e2e.agreement import disagreements
 from tests.e2e.script import SCRIPTED_QUESTION, write_script
-from tests.e2e.sources import Sources, collect
+from tests.e2e.sources import Sources, collect, log_with_end
 from tests.http_service import SHOP, process, watching
 from tests.redis_server import SERVER_URL, leased_database
 
@@ -93,7 +93,8 @@ class Asking:
             watching(client, "POST", "/api/chat_stream", json={"Question": question}) as stream,
         ):
             events = [event async for event in stream.events()]
-        return await collect(self._app, question, events, "\n".join(stream.lines), self._log.read_text())
+        log = await log_with_end(self._log, events)
+        return await collect(self._app, question, events, "\n".join(stream.lines), log)
 
 
 @asynccontextmanager

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from redis.asyncio import Redis
@@ -22,6 +25,7 @@ _JSON = {
     "agent_step": ("tool_call_ids",),
     "run_archive": ("payload",),
 }
+LOG_SECONDS = 10.0
 _ORDER = {"diagnosis_trace_event": "seq", "agent_step": "position", "journal_batch": "key"}
 
 
@@ -67,9 +71,24 @@ class Sources:
         return self.run["published_result"] or self.run["fallback"] or {}
 
 
+async def log_with_end(log: Path, events: list[Event]) -> str:
+    """Return what a service has logged once it has told the end of the Run of a stream: that comes after the stream's end.
+
+    Only whoever reads that line misses it, so no wait for it fails.
+    """
+    end, latest = f"run_ended run_id={_run_id(events)} ", time.monotonic() + LOG_SECONDS
+    while end not in (told := await asyncio.to_thread(log.read_text)) and time.monotonic() < latest:  # noqa: ASYNC110
+        await asyncio.sleep(0.02)
+    return told
+
+
+def _run_id(events: list[Event]) -> str:
+    return str(events[0].data["data"]["run_id"])
+
+
 async def collect(app: App, question: str, events: list[Event], sse: str, log: str) -> Sources:
     """Read, through an app of one's own, what the Run of a stream has left; the service may be running beside."""
-    run_id, settings = str(events[0].data["data"]["run_id"]), app.settings
+    run_id, settings = _run_id(events), app.settings
     engine = app.journal._engine
     runs = await _rows(engine, "diagnosis_run", run_id)
     steps = await _rows(engine, "agent_step", run_id)

@@ -1,5 +1,6 @@
 """kill -9 of the served process at each superstep, restart, over real HTTP (R3, R8, R132, R154).
 
+On SQLite, and on PostgreSQL with canonical records in Redis.
 The Run ends as an undisturbed one does; no stored call is executed again and no archived answer asked for again, counted where
 they arrive; the stream goes on from Last-Event-ID with no event lost or doubled.
 """
@@ -10,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.durable import url_of
 from tests.e2e.agreement import disagreements
 from tests.e2e.killing import Killing, Outcome, killing
 from tests.stores import KINDS
@@ -65,21 +65,22 @@ async def killed_while_asking(killed: Killing, whole: Outcome) -> None:
 
 
 async def test_r154_a_served_run_survives_kill_9(tmp_path: Path) -> None:
-    async with killing(tmp_path, None) as killed:
+    async with killing(tmp_path, "sqlite") as killed:
         whole = await undisturbed(killed)
         await killed_at(killed, whole, POINT)
 
 
 @pytest.mark.slow
-async def test_r154_a_served_run_survives_kill_9_while_it_waits_for_an_answer(tmp_path: Path) -> None:
-    async with killing(tmp_path, None) as killed:
+@pytest.mark.parametrize("kind", KINDS)
+async def test_r154_a_served_run_survives_kill_9_while_it_waits_for_an_answer(kind: str, tmp_path: Path) -> None:
+    async with killing(tmp_path, kind) as killed:
         await killed_while_asking(killed, await undisturbed(killed))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 async def test_r154_a_served_run_survives_kill_9_at_each_superstep(kind: str, tmp_path: Path) -> None:
-    async with killing(tmp_path, await url_of(kind, "kill")) as killed:
+    async with killing(tmp_path, kind) as killed:
         whole = await undisturbed(killed)
         assert len(whole.steps) == 18
         for step in range(1, len(whole.steps) + 1):

@@ -49,6 +49,7 @@ async def test_r97_two_bad_answers_fail_closed_and_both_are_audited(bad: Answer)
     (failed,) = await chat.events("INTENT_ROUTED")
     assert failed == {"type": "INTENT_ROUTED", "error_code": "INTENT_ROUTING_FAILED", "attempt": 2}
     record = await chat.record()
+    assert record.intent is None, "a run whose routing failed is no diagnosis"
     assert record.usage["components"] == {"INTENT_ROUTER": 2}
     assert record.usage["tokens_reconciled"] is True
 

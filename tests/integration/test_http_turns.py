@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
 import httpx
 
+from service.runner import Question
 from tests.http_service import ended, serving, until, watching
 from tests.stub_model_server import answer, slow, stub_server
 
@@ -60,3 +62,18 @@ async def test_a_stop_gives_a_waiting_run_to_the_next_start(tmp_path: Path) -> N
         async with serving(tmp_path, **model) as served:
             for run_id in carried:
                 assert (await ended(served, run_id)).release_outcome == "CHAT"
+
+
+async def test_r119_a_run_cut_off_at_any_moment_of_its_turn_leaves_the_turn_to_others(tmp_path: Path) -> None:
+    """A cancel that falls between the turn and the run's begin must not keep the turn for ever."""
+    async with serving(tmp_path, max_executing=1) as served:
+        manager = served.service.manager
+        for moments in range(12):
+            record = await manager.start(Question("what can you do?", f"cut-{moments}"))
+            (carried,) = [task for task in asyncio.all_tasks() if task.get_name() == f"run {record.run_id}"]
+            for _ in range(moments):
+                await asyncio.sleep(0)
+            carried.cancel()
+            assert (await ended(served, record.run_id)).internal_state == "CANCELLED"
+        last = await manager.start(Question("what can you do?", "last"))
+        assert (await ended(served, last.run_id, 20)).release_outcome == "CHAT"

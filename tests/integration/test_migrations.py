@@ -18,11 +18,12 @@ from sqlalchemy import Connection, inspect, text
 from sqlalchemy.exc import DBAPIError
 from sqlmodel import SQLModel
 
-from graph.contract import Intent, RunState
-from nodes.ports import RunEnd
+from graph.contract import Intent, RunState, TraceEventType
+from nodes.events import event
+from nodes.ports import JournalBatch, RunEnd
 from release.contract import ReleaseOutcome
-from service.app import open_stores
 from service.contract import StorageError
+from service.home import open_stores
 from service.settings import load_settings
 from service.store.clock import FixedClock
 from service.store.engine import create_engine, open_database, sqlite_url
@@ -120,6 +121,33 @@ async def test_a_database_without_versions_loses_nothing(url: str) -> None:
     assert await runs.transition("run-2", frozenset({RunState.RUNNING}), RunState.FAILED, end)
     assert await runs.create(a_run("run-3", owner="alice", thread_id="t", context={"model": None}))
     await engine.dispose()
+
+
+async def test_r97_r98_a_run_that_was_never_routed_is_no_diagnosis_any_more(url: str) -> None:
+    """Before version 3 every Run had an intent from its start: a diagnosis, until the router said otherwise."""
+    ours = {"intent": Intent.DIAGNOSIS, "context": {"model": None}}
+    ended = {**ours, "internal_state": RunState.FAILED, "ended_at": 1.0}
+    engine = await open_database(url)
+    runs, journal = SqlRunStore(engine), SqlJournal(engine, FixedClock())
+    await runs.create(a_run("unroutable", **{**ended, "context": None, "error_code": "INTENT_ROUTING_FAILED"}))
+    await runs.create(a_run("cancelled before", **ended))
+    await runs.create(a_run("waiting", **ours))
+    await runs.create(a_run("failed later", **ended))
+    await runs.create(a_run("of a command", **{**ended, "context": None}))
+    routed = event(TraceEventType.INTENT_ROUTED, intent="DIAGNOSIS", attempt=1)
+    await journal.write(JournalBatch("failed later", "0002:route_intent", 1.0, [routed]))
+    await engine.dispose()
+    await on(url, "UPDATE alembic_version SET version_num = '0002'")
+    engine = await open_database(url)
+    intents = {run.run_id: run.intent for run in await SqlRunStore(engine).runs()}
+    await engine.dispose()
+    assert intents == {
+        "unroutable": None,
+        "cancelled before": None,
+        "waiting": None,
+        "failed later": Intent.DIAGNOSIS,
+        "of a command": Intent.DIAGNOSIS,
+    }
 
 
 async def test_half_of_the_first_tables_become_whole(url: str) -> None:

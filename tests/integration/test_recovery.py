@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import sqlite3
 import uuid
 from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import text
 
 import service.recovery
 from graph.context import DiagnosisContext
@@ -17,8 +20,11 @@ from nodes.ports import ArchiveEntry, JournalBatch, RunEnd, RunRecord
 from nodes.run_end import end_without_result
 from release.contract import ReleaseOutcome
 from service.app import App
+from service.checkpoints import CHECKPOINT_FILE
+from service.execution import Execution
 from service.recovery import Fate, Limits, Takeover, fate, keep_recovering, recover, tidy
 from service.store.clock import SystemClock
+from service.store.engine import create_engine
 from service.store.status import TERMINAL
 from tests.durable import SCRIPT, MovedClock, begin, carry, opened, settings_of, url_of
 from tests.hooks import Crash
@@ -56,6 +62,8 @@ def run_id() -> str:
         ({**OURS, "internal_state": RunState.CANCEL_REQUESTED, "lease_until": NOW + 1}, Fate.LEAVE),
         ({**OURS, "internal_state": RunState.CANCEL_REQUESTED, "context": None, "lease_until": NOW}, Fate.CANCEL),
         ({**OURS, "internal_state": RunState.CREATED}, Fate.TAKE_UP),
+        ({**OURS, "internal_state": RunState.CREATED, "thread_id": None, "created_at": NOW - 3599}, Fate.LEAVE),
+        ({**OURS, "internal_state": RunState.CREATED, "thread_id": None, "created_at": NOW - 3600}, Fate.FAIL),
         *(({**OURS, "internal_state": state}, Fate.LEAVE) for state in sorted(TERMINAL)),
     ],
 )
@@ -244,6 +252,62 @@ async def test_r108_an_end_that_its_process_did_not_tell_is_told_once(
         assert (record.internal_state, record.lease_until) == (state, None)
 
 
+async def test_r3_a_run_whose_checkpoint_cannot_be_read_keeps_no_other_from_being_taken_up(
+    tmp_path: Path, url: str | None
+) -> None:
+    settings = settings_of(tmp_path, url)
+    broken = await died(settings, "execute_tool", session="s-1")
+    others = {await died(settings, "execute_tool", session=f"s-{each}") for each in (2, 3)}
+    async with opened(settings, clock=MovedClock(SystemClock(), settings.lease_seconds)) as app:
+        await break_checkpoint(settings, f"thread-{broken}")
+        taken = await recover(app, 5)
+        assert {takeover.record.run_id for takeover in taken} == others
+        left = await app.runs.get(broken)
+        assert left is not None
+        assert (left.internal_state, left.lease_until) == (RunState.RUNNING, None)
+        await app.runs.transition(broken, frozenset({RunState.RUNNING}), RunState.CANCEL_REQUESTED)
+        assert await recover(app, 5) == ()
+        assert (await ended(app, broken)).internal_state is RunState.CANCELLED
+
+
+async def break_checkpoint(settings: Any, thread: str) -> None:
+    """Make the checkpoints of a thread unreadable, where the settings keep them."""
+    if settings.database_url is None:
+        with sqlite3.connect(settings.home / CHECKPOINT_FILE) as connection:
+            changed = connection.execute("UPDATE checkpoints SET checkpoint = X'C1' WHERE thread_id = ?", (thread,))
+            assert changed.rowcount
+        connection.close()
+        return
+    engine = create_engine(settings.resolved_database_url())
+    async with engine.begin() as changing:
+        broken = text(
+            "UPDATE checkpoint_blobs SET blob = '\\xC1'::bytea WHERE thread_id = :thread AND type = 'msgpack'"
+        )
+        assert (await changing.execute(broken, {"thread": thread})).rowcount
+    await engine.dispose()
+
+
+async def test_r3_a_service_that_stops_while_it_takes_a_run_up_gives_it_back(tmp_path: Path) -> None:
+    async with opened(settings_of(tmp_path, None)) as app:
+        await app.runs.create(ours("run-1"))
+        entered = asyncio.Event()
+
+        async def never(_: Any) -> None:
+            entered.set()
+            await asyncio.Event().wait()
+
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(app.checkpointer, "aget_tuple", never)
+            looking = asyncio.create_task(recover(app, 5))
+            await entered.wait()
+            held = await app.runs.get("run-1")
+            assert held is not None
+            assert held.lease_until is not None
+            looking.cancel()
+            await asyncio.wait([looking])
+        assert len(await recover(app, 5)) == 1
+
+
 async def test_r3_a_run_that_ended_between_look_and_lease_is_given_back(tmp_path: Path) -> None:
     async with opened(settings_of(tmp_path, None)) as app:
         await app.runs.create(ours("run-1"))
@@ -259,6 +323,29 @@ async def test_r3_a_run_that_ended_between_look_and_lease_is_given_back(tmp_path
             assert await recover(app, 5) == ()
         record = await ended(app, "run-1")
         assert (record.internal_state, record.lease_until) == (RunState.CANCELLED, None)
+
+
+@pytest.mark.parametrize("fault", [OSError, asyncio.CancelledError, TimeoutError])
+async def test_r3_whoever_lost_a_run_to_another_execution_does_not_end_it(
+    tmp_path: Path, fault: type[BaseException]
+) -> None:
+    async def late(_: Any) -> None:
+        raise fault
+
+    async with opened(settings_of(tmp_path, None)) as app:
+        identity, mine, theirs = run_id(), run_id(), run_id()
+        now = SystemClock().now()
+        record = ours(identity, execution_id=mine, lease_until=now - 1)
+        await app.runs.create(record)
+        assert await app.runs.take_lease(identity, theirs, now, now + 60, force=False)
+        execution = Execution(app, DiagnosisContext(), record=record, execution_id=mine)
+        execution._stream = late  # type: ignore[method-assign]
+        with contextlib.suppress(asyncio.CancelledError):
+            await execution.run(None, 1.0)
+        held = await app.runs.get(identity)
+        assert held is not None
+        assert (held.internal_state, held.execution_id, held.lease_until) == (RunState.RUNNING, theirs, now + 60)
+        assert await app.journal.trace(identity) == ()
 
 
 async def test_r120_a_timeout_leaves_an_acknowledged_cancel_its_end(tmp_path: Path, url: str | None) -> None:

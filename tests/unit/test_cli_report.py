@@ -144,7 +144,9 @@ def test_evidence_of_answers_without_findings(name: str, calls: list[str]) -> No
     assert [statement for statement, _ in statements(run)] == [item["text"] for item in result.get("items", ())]
 
 
-@pytest.mark.parametrize(("language", "word"), [("zh", "查询日志时以此为当前时间"), ("en", "Taken as now by log queries")])
+@pytest.mark.parametrize(
+    ("language", "word"), [("zh", "查询日志时以此为当前时间"), ("en", "Taken as now by log queries")]
+)
 def test_the_head_tells_which_moment_log_queries_took_as_now(language: str, word: str) -> None:
     made = made_of("r", "SUCCESS", "CONCLUSION", PUBLISHED, None, OPERATOR)
     ends = ["2026-03-01T10:00:00.000+08:00", "2026-03-01T10:00:00.000+08:00", None, "10:01", "10:02", "10:03"]

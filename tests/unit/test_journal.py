@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import Engine
+from sqlalchemy.event import listen, remove
 
 from graph.contract import TraceEvent, TraceEventType
 from nodes.ports import AgentStepRow, ArchiveEntry, JournalBatch
@@ -15,7 +18,7 @@ from service.store.clock import FixedClock
 from service.store.journal import SqlJournal
 from service.store.memory import InMemoryJournal
 from service.store.whitelist import TraceFieldRefused
-from tests.stores import KINDS, database
+from tests.stores import KINDS, database, reopened
 
 DAY = 86_400.0
 Journals = SqlJournal | InMemoryJournal
@@ -194,3 +197,32 @@ async def test_the_days_are_configurable(open_journal: Open, clock: FixedClock) 
     assert await journal.archived("run-1", "question") == {"q": {}}
     clock.advance(1)
     assert await journal.archived("run-1", "question") == {}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_r8_an_end_that_another_writer_tells_at_the_same_moment_stays_the_only_one(
+    kind: str, tmp_path: Path, clock: FixedClock
+) -> None:
+    end = TraceEvent(type=TraceEventType.RUN_ENDED, fields={"internal_state": "SUCCESS"})
+    told: list[bool] = []
+
+    def told_by_another(connection: Any, cursor: Any, statement: str, *_: Any) -> None:
+        if statement.startswith("UPDATE journal_cursor") and not told:
+            told.append(True)
+            with ThreadPoolExecutor(1) as other:
+                other.submit(lambda: asyncio.run(tell("end:told", 2.0))).result()
+
+    async def tell(key: str, at: float) -> None:
+        async with reopened(kind, tmp_path) as engine:
+            await SqlJournal(engine, clock).write(batch(key, at=at, events=[end]))
+
+    async with database(kind, tmp_path) as engine:
+        journal = SqlJournal(engine, clock)
+        await journal.write(batch("0001:a", events=[STARTED]))
+        listen(Engine, "before_cursor_execute", told_by_another)
+        try:
+            await journal.write(batch("0009:release", at=3.0, events=[end]))
+        finally:
+            remove(Engine, "before_cursor_execute", told_by_another)
+        rows = await journal.trace("run-1")
+    assert [(row.seq, row.type, row.at) for row in rows[1:]] == [(2, TraceEventType.RUN_ENDED, 2.0)]

@@ -177,3 +177,24 @@ def test_names_of_a_query_are_its_words_with_a_capital() -> None:
     assert (first.opening, first.names) == (("terraform",), (("vault",),))
     assert query_terms("KubeJobFailed again").opening == ()
     assert query_terms("Who blocks").names == query_terms("why").names == ()
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        f"# {'[' * 500_000}",
+        f"# {'{#' * 250_000}",
+        f"# a{' ' * 500_000}b",
+        f"# a{' #' * 250_000} b",
+        f"{'![' * 250_000}\n===",
+        f"---\ntitle: a{' ' * 500_000}b\n---\ntext",
+        f"---\ntitle{' ' * 500_000}x\n---\ntext",
+        f"# {'<' * 500_000}",
+    ],
+    ids=["brackets", "attributes", "blanks", "closing-marks", "underlined", "front-matter", "key", "tags"],
+)
+def test_r134_a_hostile_heading_costs_no_more_than_any_other_line(line: str) -> None:
+    # With an expression that is quadratic in a line this would take hours.
+    chunks = split_document(f"{line}\nrestart the service\n", "name.md")
+    assert any("restart" in chunk.text for chunk in chunks)
+    assert all(len(chunk.title) <= MAX_TITLE_CHARS for chunk in chunks)

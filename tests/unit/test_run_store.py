@@ -181,6 +181,16 @@ async def test_r3_a_lease_is_taken_when_own_free_expired_or_forced(store: Store)
     assert (run.execution_id, run.lease_until) == ("e-3", 231.0)
 
 
+async def test_r3_who_lost_a_run_to_another_execution_cannot_end_it(store: Store) -> None:
+    await store.create(a_run(execution_id="e-1", lease_until=50.0))
+    assert await store.take_lease("run-1", "e-2", 100.0, 160.0, force=False)
+    end = RunEnd(ReleaseOutcome.NONE, ended_at=120.0, error_code="INTERNAL_ERROR")
+    assert not await store.transition("run-1", ACTIVE, RunState.FAILED, end, holder="e-1")
+    assert await store.transition("run-1", ACTIVE, RunState.FAILED, end, holder="e-2")
+    await store.create(a_run("run-2"))
+    assert await store.transition("run-2", ACTIVE, RunState.FAILED, end, holder="e-1"), "nobody had it"
+
+
 async def test_r3_a_lease_given_back_is_free_at_once_and_only_its_holder_gives_it_back(store: Store) -> None:
     await store.create(a_run(execution_id="e-1", lease_until=200.0))
     await store.release_lease("run-1", "e-2")
@@ -208,6 +218,9 @@ async def test_r94_abandoned_runs_are_those_whose_lease_ended(store: Store) -> N
 
 async def test_r98_the_intent_is_recorded_until_the_run_ends(store: Store) -> None:
     await store.create(a_run())
+    unrouted = await store.get("run-1")
+    assert unrouted is not None
+    assert unrouted.intent is None, "nobody has guessed"
     assert await store.set_intent("run-1", Intent.SYSTEM_CHAT)
     await store.transition("run-1", ACTIVE, RunState.SUCCESS, RunEnd(ReleaseOutcome.CHAT, ended_at=1.0))
     assert not await store.set_intent("run-1", Intent.DIAGNOSIS)
@@ -261,7 +274,11 @@ async def test_r134_of_runs_that_begin_at_once_in_a_session_one_does(store: Stor
 
 
 async def test_r98_r134_sessions_of_two_owners_are_two_sessions(store: Store) -> None:
-    ended = {"internal_state": RunState.SUCCESS, "published_result": {"conclusion": "x"}}
+    ended = {
+        "intent": Intent.DIAGNOSIS,
+        "internal_state": RunState.SUCCESS,
+        "published_result": {"conclusion": "x"},
+    }
     for index, owner in enumerate([None, "alice", "bob"]):
         await store.create(a_run(f"old-{owner}", owner=owner, created_at=1.0 + index, **ended))
         await store.create(a_run(f"new-{owner}", owner=owner, created_at=9.0 - index))
@@ -281,12 +298,14 @@ async def test_r99_previous_turn_is_the_latest_successful_diagnosis_that_publish
     assert await store.previous_turn("session-1") is None
     published = {"published_result": {"conclusion": "x"}, "release_outcome": ReleaseOutcome.CONCLUSION}
     ended = {"internal_state": RunState.SUCCESS, **published}
-    await store.create(a_run("run-1", created_at=1.0, **ended))
-    await store.create(a_run("run-2", created_at=2.0, **ended))
+    diagnosis = {"intent": Intent.DIAGNOSIS, **ended}
+    await store.create(a_run("run-1", created_at=1.0, **diagnosis))
+    await store.create(a_run("run-2", created_at=2.0, **diagnosis))
     for index, other in enumerate(
         [
             {"session_id": "session-2"},
             {"session_id": None},
+            {"intent": None},
             {"intent": Intent.KNOWLEDGE_QUERY},
             {"intent": Intent.SYSTEM_CHAT},
             {"published_result": None},
@@ -294,7 +313,7 @@ async def test_r99_previous_turn_is_the_latest_successful_diagnosis_that_publish
             *({"internal_state": state} for state in RunState if state is not RunState.SUCCESS),
         ]
     ):
-        await store.create(a_run(f"run-x{index:02}", **{"created_at": 10.0 + index, **ended, **other}))
+        await store.create(a_run(f"run-x{index:02}", **{"created_at": 10.0 + index, **diagnosis, **other}))
     turn = await store.previous_turn("session-1")
     assert turn is not None
     assert turn.run_id == "run-2"
@@ -302,7 +321,7 @@ async def test_r99_previous_turn_is_the_latest_successful_diagnosis_that_publish
 
 @pytest.mark.parametrize("state", [RunState.SUCCESS, RunState.BUDGET_EXHAUSTED, RunState.TIMED_OUT])
 async def test_r99_a_published_fallback_qualifies(store: Store, state: RunState) -> None:
-    await store.create(a_run())
+    await store.create(a_run(intent=Intent.DIAGNOSIS))
     assert await store.previous_turn("session-1") is None
     await store.transition("run-1", ACTIVE, state, FALLBACK)
     turn = await store.previous_turn("session-1")

@@ -19,7 +19,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 if TYPE_CHECKING:
     from alembic.script import ScriptDirectory
 
-HEAD = "0002"
+HEAD = "0003"
 """The version this code works with."""
 VERSION_TABLE = "alembic_version"
 TOO_NEW = (
