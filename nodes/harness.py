@@ -219,7 +219,9 @@ class DiagnosisHarnessCore:
         intent = fork_intent(state, node)
         settings = await self.start_run(run, state["query"], state.get("session_id"), forked_from=old, intent=intent)
         fork = await copy_run(run.resources, old.run_id, settings, state, node)
-        begins = (harness_entry(self._resources, run.model()), fork_entry(state, node))
+        # Today's tools and prompts, not those of the Run that was left.
+        today = self._resources.start_archive
+        begins = (harness_entry(self._resources, run.model()), fork_entry(state, node), *today)
         fork = replace(fork, archive=(*begins, *fork.archive, *fork_settings(state, run)))
         record = await run.resources.runs.get(settings.run_id)
         return replace(run, settings=settings, record=record), fork

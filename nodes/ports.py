@@ -281,7 +281,7 @@ class AgentStepRow:
 class ArchiveEntry:
     """One archived value (R67).
 
-    `kind` is question | settings | fork | model_answer | agent_result | clock | id | step | outside | result.
+    `kind` is question | settings | fork | system | model_answer | agent_result | clock | id | step | outside | result.
     """
 
     kind: str

@@ -7,7 +7,6 @@ import os
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,6 @@ from langgraph.checkpoint.base import BaseCheckpointSaver
 from graph.chat import ChatGraph, build_chat_graph
 from graph.diagnosis import DiagnosisGraph, build_diagnosis_graph
 from nodes.ports import ArchiveEntry, Resources
-from nodes.prompts import COMPONENTS, LANGUAGES, prompt
 from service.canonical import open_canonical_over
 from service.checkpoints import open_checkpoints
 from service.contract import StorageError
@@ -25,6 +23,7 @@ from service.offline.client import OfflineClient
 from service.recovery import tidy
 from service.registry import Site, build_tools
 from service.settings import Settings, SettingsError, require_secrets
+from service.start_archive import start_archive
 from service.store.clock import SystemClock
 from service.store.engine import open_database
 from service.store.ids import Uuid4Source
@@ -32,7 +31,7 @@ from service.store.journal import SqlJournal
 from service.store.migrations.upgrade import DatabaseTooNew
 from service.store.runs import SqlRunStore
 from service.store.serving import SqlServing
-from service.system_view import SystemView, catalog_view
+from service.system_view import SystemView
 from service.tracing import start_tracing
 from tools.canonical.store import CanonicalStore
 from tools.catalog import Catalog, load_catalog
@@ -157,27 +156,6 @@ def assemble(parts: Parts, engine: Database, canonical: CanonicalStore, *, hoste
     )
     graph, chat = build_diagnosis_graph(resources), build_chat_graph(resources)
     return App(parts, resources, runs, journal, SqlServing(engine), graph, chat, None)
-
-
-def start_archive(catalog: Catalog, tools: Mapping[str, EvidenceTool]) -> tuple[ArchiveEntry, ...]:
-    """What every Run archives of its surroundings (R67): what the model sees of catalogue and tools, prompts as hashes.
-
-    Blocking: reads the prompt files, which are kept in memory from then on.
-    """
-    seen = {
-        name: {"description": tool.description, "schema": tool.envelope.model_json_schema()}
-        for name, tool in tools.items()
-    }
-    hashes = {
-        f"{component}.{language}": sha256(prompt(component, language).encode()).hexdigest()
-        for component in COMPONENTS
-        for language in LANGUAGES
-    }
-    return (
-        ArchiveEntry("settings", "catalog", catalog_view(catalog)),
-        ArchiveEntry("settings", "tools", seen),
-        ArchiveEntry("settings", "prompts", hashes),
-    )
 
 
 @asynccontextmanager

@@ -15,6 +15,7 @@ from fastapi import FastAPI
 
 from service.http.app import create_app, opened_service
 from service.http.auth import Tokens
+from service.http.protocol import BoundedProtocol
 from service.runner import RunManager
 from service.settings import Settings
 
@@ -62,7 +63,7 @@ def server_config(app: FastAPI, settings: Settings) -> uvicorn.Config:
     """Return uvicorn's configuration: nothing of a request is logged, nothing that a proxy says is believed."""
     return uvicorn.Config(
         app,
-        http="h11",
+        http=BoundedProtocol,
         ws="none",
         lifespan="off",
         access_log=False,
