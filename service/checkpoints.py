@@ -20,6 +20,7 @@ from sqlalchemy.engine import URL
 
 from service.contract import StorageError
 from service.file_saver import FileSaver
+from service.home import CHECKPOINT_FILE
 from service.settings import Settings
 from service.store.engine import BUSY_TIMEOUT_SECONDS, database_url
 
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from psycopg import AsyncConnection
     from psycopg_pool import AsyncConnectionPool
 
-CHECKPOINT_FILE = "checkpoints.db"
 CONNECTIONS = 4
 """Connections to PostgreSQL for checkpoints: the saver uses one at a time, the rest are in reserve."""
 CONNECT_SECONDS = 10.0

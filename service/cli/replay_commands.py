@@ -232,6 +232,6 @@ def _show(bundle: Bundle, found: Comparison, left_at: str | None) -> None:
 
 
 def _stores() -> AbstractAsyncContextManager[tuple[SqlRunStore, SqlJournal]]:
-    from service.app import open_stores
+    from service.home import open_stores
 
     return open_stores(settings_from())

@@ -24,8 +24,9 @@ from graph.diagnosis import build_diagnosis_graph, recursion_limit
 from graph.routes import PATHS, after_route_intent
 from nodes.archive import interrupted_entry
 from nodes.contract import CollectionEnd, EndCause
+from nodes.harness import ENDED_BY_RELEASE
 from nodes.outside import GET_RUN, MISSING
-from nodes.ports import ArchiveEntry, JournalBatch, ModelFactory, Resources, RunRecord
+from nodes.ports import ORIGIN, ArchiveEntry, JournalBatch, ModelFactory, Resources, RunOrigin, RunRecord
 from nodes.run_end import end_without_result
 from nodes.usage import usage_of
 from service.checkpoints import latest_state
@@ -139,6 +140,9 @@ class _Stage:
         }
         if bundle.run.has_execution:
             self._config["run_id"] = uuid.uuid4()
+        if _was_ended_at_work(bundle):
+            # Whoever had started it knew its Run: going on in an ended one was no fork.
+            self._config["configurable"][ORIGIN] = RunOrigin(bundle.run_id)
 
     async def play(self) -> Replayed:
         """Go from the Run's beginning to its end. Nothing of it is traced: the content is the recorded Run's."""
@@ -256,6 +260,13 @@ def _needs_state(bundle: Bundle) -> bool:
     from_outside = any(row["node"] is None and row["type"] == TraceEventType.RUN_ENDED for row in bundle.trace)
     stopped = any(_stops(row, row["node"] or "") for row in bundle.trace)
     return from_outside or stopped or bool(bundle.by_kind["fork"])
+
+
+def _was_ended_at_work(bundle: Bundle) -> bool:
+    """Say whether a node found the Run ended by somebody else, and went on in it."""
+    later = frozenset(bundle.path[1:])
+    found = (seen.get(GET_RUN, ()) for key, seen in bundle.by_kind["outside"].items() if key in later)
+    return any(state in ENDED_BY_RELEASE for states in found for state in states)
 
 
 def _graph(bundle: Bundle, resources: Resources) -> CompiledStateGraph[Any, Any, Any, Any]:
