@@ -64,8 +64,8 @@ class KnowledgeEntry(Entry):
     ) = None
     score: Literal["cosine", "cosine_distance", "coverage"] | None = None
     description: Description = ""
-    high: float = Field(default=0.40, ge=0, le=1)
-    reference: float = Field(default=0.26, ge=0, le=1)
+    high: float = Field(default=0.45, ge=0, le=1)
+    reference: float = Field(default=0.22, ge=0, le=1)
 
     @model_validator(mode="after")
     def _one_kind(self) -> KnowledgeEntry:
@@ -132,7 +132,7 @@ def load_catalog(path: Path) -> Catalog:
     if len(raw) > MAX_CATALOG_BYTES:
         raise CatalogError(f"catalogue {path.name}: larger than 1 MiB")
     try:
-        data = tomllib.loads(raw.decode("utf-8"))
+        data = tomllib.loads(raw.decode("utf-8-sig"))
     except UnicodeDecodeError:
         raise CatalogError(f"catalogue {path.name}: not UTF-8 text") from None
     except (tomllib.TOMLDecodeError, RecursionError) as error:

@@ -11,6 +11,7 @@ from service.cli.texts import texts
 from service.contract import DiagnosisReport
 
 MAX_SCOPE_CHARS = 160
+MAX_MOMENTS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +33,8 @@ def report_lines(
     word = texts(language)
     yield Line()
     yield Line(f"{word['question']}: {question.strip()}", "bold")
+    if moments := _moments(calls):
+        yield Line(f"{word['now']}: {moments}", "dim")
     yield Line()
     yield from answer_lines(report, calls, language)
     yield Line()
@@ -39,6 +42,13 @@ def report_lines(
         yield Line(word["offline"])
     yield Line(f"{word['run']}: {report.run_id or '-'}  {report.status}  {report.release_outcome}")
     yield Line(f"{word['operator']}: {operator_text(report.operator)}", "dim")
+
+
+def _moments(calls: Calls) -> str:
+    """Write which times were taken as now: scopes like `last 60 min` end there."""
+    ends = [(call.get("agent_result") or {}).get("to") for call in calls.values()]
+    times = list(dict.fromkeys(end for end in ends if isinstance(end, str)))
+    return ", ".join([*times[:MAX_MOMENTS], *(["…"] if times[MAX_MOMENTS:] else [])])
 
 
 def answer_lines(report: DiagnosisReport, calls: Calls, language: str) -> Iterator[Line]:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 TEXTS: Mapping[str, Mapping[str, str]] = {
     "zh": {
         "question": "问题",
+        "now": "查询日志时以此为当前时间",
         "conclusion": "结论",
         "findings": "依据",
         "facts": "已核实的事实",
@@ -47,6 +48,7 @@ TEXTS: Mapping[str, Mapping[str, str]] = {
     },
     "en": {
         "question": "Question",
+        "now": "Taken as now by log queries",
         "conclusion": "Conclusion",
         "findings": "Findings",
         "facts": "Verified facts",

@@ -173,7 +173,7 @@ def test_r54_calibrate_proposes_thresholds(scene: Scene) -> None:
     assert report["knowledge"] == "runbooks"
     assert report["table"]["answerable"] == 4
     assert report["proposal"]["held"]["rejected"] == 1.0
-    assert report["current"]["thresholds"] == {"high": 0.4, "reference": 0.26}
+    assert report["current"]["thresholds"] == {"high": 0.45, "reference": 0.22}
     out = scene.call("calibrate", str(file), "--knowledge", "Runbooks")[1]
     assert "threshold  precision  recall" in out
     assert "proposed: chosen on one half" in out

@@ -55,7 +55,8 @@ def made_of(*values: Any) -> DiagnosisReport:
 
 
 def text_of(made: DiagnosisReport, language: str, **options: Any) -> str:
-    return "\n".join(line.text for line in report_lines(made, "why?", CALLS, language, **options))
+    calls = options.pop("calls", CALLS)
+    return "\n".join(line.text for line in report_lines(made, "why?", calls, language, **options))
 
 
 @pytest.mark.parametrize("language", ["zh", "en"])
@@ -141,3 +142,15 @@ def test_evidence_of_answers_without_findings(name: str, calls: list[str]) -> No
     run = a_run(published_result=result)
     assert cited(run) == calls
     assert [statement for statement, _ in statements(run)] == [item["text"] for item in result.get("items", ())]
+
+
+@pytest.mark.parametrize(
+    ("language", "word"), [("zh", "查询日志时以此为当前时间"), ("en", "Taken as now by log queries")]
+)
+def test_the_head_tells_which_moment_log_queries_took_as_now(language: str, word: str) -> None:
+    made = made_of("r", "SUCCESS", "CONCLUSION", PUBLISHED, None, OPERATOR)
+    ends = ["2026-03-01T10:00:00.000+08:00", "2026-03-01T10:00:00.000+08:00", None, "10:01", "10:02", "10:03"]
+    calls = {f"c{n}": {"tool_name": "query_logs", "agent_result": {"to": end}} for n, end in enumerate(ends, 1)}
+    lines = text_of(made, language, calls=calls).splitlines()
+    assert lines[2] == f"{word}: 2026-03-01T10:00:00.000+08:00, 10:01, 10:02, …"
+    assert word not in text_of(made, language)

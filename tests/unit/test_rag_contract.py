@@ -107,10 +107,23 @@ def test_r54_score_is_bounded_and_grows_with_what_is_covered(
     counts: dict[str, int], chunk: set[str], rest: set[str]
 ) -> None:
     weights = term_weights(counts, 5000)
-    score = document_score(weights, chunk, chunk | rest)
+    names = [(term,) for term in counts]
+    score = document_score(weights, chunk, chunk | rest, chunk, names)
     assert 0 <= score <= 1
-    assert score <= document_score(weights, chunk | rest, chunk | rest) + 1e-9
+    assert score <= document_score(weights, chunk | rest, chunk | rest, chunk, names) + 1e-9
     assert coverage(weights, set(counts)) == pytest.approx(1.0 if counts else 0.0)
+
+
+def test_r54_a_heading_that_the_query_names_counts_and_a_lacking_name_costs() -> None:
+    weights = term_weights({"lock": 3, "wait": 3}, 5000)
+
+    def score(heading: set[str], *names: tuple[str, ...]) -> float:
+        return document_score(weights, {"lock", "wait", "job", "failed"}, {"lock", "wait"}, heading, names)
+
+    assert [score({"lock"}), score({"lock", "view"}), score(set())] == [1.0, 0.875, 0.75]
+    assert score({"lock"}, ("terraform",)) == 0.5
+    assert score({"lock"}, ("terraform",), ("jobfailed", "job", "failed")) == 0.75
+    assert score({"lock"}, ("jobfailed", "job", "failed")) == 1.0
 
 
 def test_r54_unknown_terms_weigh_most_and_common_ones_least() -> None:

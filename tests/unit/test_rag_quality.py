@@ -26,7 +26,9 @@ from tools.rag.index import index_folder
 from tools.rag.score import Hit, Thresholds
 from tools.rag.search import search_index
 
-DEFAULT = Thresholds(high=0.40, reference=0.26)
+DEFAULT = Thresholds(high=0.45, reference=0.22)
+FRESH = Path(__file__).with_name("fresh_queries.jsonl")
+"""Written without a look at scores, after the 85: 30 that the corpus answers, 60 near to it that it does not."""
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +57,18 @@ def test_r54_default_thresholds_reject_what_has_no_answer(queries: list[Labelled
     print(result)
     assert result.false_high <= 0.05
     assert result.rejected >= 0.80
-    assert result.answered >= 0.93
+    assert result.answered >= 0.90
+
+
+def test_r54_default_thresholds_hold_on_fresh_queries(search: Search) -> None:
+    fresh = load_queries(FRESH)
+    result = judge(fresh, search, DEFAULT)
+    print(result)
+    assert (len(fresh), sum(bool(query.relevant) for query in fresh)) == (90, 30)
+    assert calibrate(fresh, search).recall_at_5 >= 0.95
+    assert result.false_high <= 0.05
+    assert result.rejected >= 0.80
+    assert result.answered >= 0.95
 
 
 def test_r54_thresholds_chosen_on_one_half_hold_on_the_other(queries: list[LabelledQuery], search: Search) -> None:
@@ -89,9 +102,9 @@ def test_a_half_is_judged_by_thresholds_it_had_no_part_in() -> None:
     scores = {f"yes {n}": 0.9 for n in range(4)} | {"no 0": 0.11, "no 1": 0.51, "no 2": 0.11, "no 3": 0.51}
     labels = [LabelledQuery(query, frozenset("a") if query.startswith("yes") else frozenset()) for query in scores]
     proposal = propose(labels, lambda query: [hit("a", scores[query])])
-    assert (proposal.held.thresholds, proposal.held.rejected) == (Thresholds(0.12, 0.12), 0.0)
+    assert (proposal.held.thresholds, proposal.held.rejected) == (Thresholds(0.24, 0.12), 0.0)
     assert proposal.held.false_high == 1.0
-    assert (proposal.swapped.thresholds, proposal.swapped.rejected) == (Thresholds(0.52, 0.52), 1.0)
+    assert (proposal.swapped.thresholds, proposal.swapped.rejected) == (Thresholds(0.98, 0.52), 1.0)
     assert proposal.swapped.answered == 1.0
 
 
@@ -122,7 +135,7 @@ def test_calibration_counts_files_not_chunks() -> None:
     row = result.row(0.46)
     assert (row.threshold, row.precision, row.recall, row.answered, row.rejected) == (0.46, 0.5, 0.5, 0.5, 1.0)
     assert result.row(0.2).rejected == 0.0
-    assert (result.reference, result.high) == (0.21, 0.21)
+    assert (result.reference, result.high) == (0.21, 0.42)
 
 
 def test_calibration_prints_a_table() -> None:

@@ -168,6 +168,17 @@ def test_a_check_is_never_cut_in_half(language: str) -> None:
         assert "WHERE b = 1\n```" in cut or "SELECT" not in cut
 
 
+def test_names_of_a_query_are_its_words_with_a_capital() -> None:
+    assert query_terms("pod of HikariPool, TiDB 慢 a X").names == (
+        ("hikaripool", "hikari", "pool"),
+        ("tidb", "ti", "db"),
+    )
+    first = query_terms("Terraform lock of Vault")
+    assert (first.opening, first.names) == (("terraform",), (("vault",),))
+    assert query_terms("KubeJobFailed again").opening == ()
+    assert query_terms("Who blocks").names == query_terms("why").names == ()
+
+
 @pytest.mark.parametrize(
     "line",
     [

@@ -45,7 +45,7 @@ def merge_texts(texts: Sequence[Sequence[str]], counts: Sequence[int]) -> tuple[
     `counts`: lines of each text.
     """
     general: dict[tuple[str, ...], list[int]] = {}
-    form_of = {token: _general(token) for token in set(chain.from_iterable(texts))}
+    form_of = {token: token if token.isalpha() else _general(token) for token in set(chain.from_iterable(texts))}
     for index, tokens in enumerate(texts):
         general.setdefault(tuple(map(form_of.__getitem__, tokens)), []).append(index)
     forms = list(general)
@@ -61,8 +61,6 @@ def _members(members: Sequence[list[int]], forms: Sequence[int]) -> list[int]:
 
 
 def _general(token: str) -> str:
-    if token.isalpha():
-        return token
     key = key_of(token)
     value = token[len(key) :]
     return key + (_PARAMETER if _is_parameter(value.lstrip(_OPENING)) else value)

@@ -7,11 +7,11 @@ grouper's own tables.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Collection, Container, Iterable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
-from itertools import chain, compress
+from itertools import chain, compress, repeat
 
 from tools.logs.excerpt import GAP
 from tools.logs.pattern_merge import key_of, merge_texts
@@ -104,15 +104,15 @@ class Grouping:
 class _Shape:
     """Messages that differ in digits only, which stand in `width` runs a line. `values` are those of the first line.
 
-    `lines`: the first one and those to be compared with it. `spans` are what they were found to have in the slots.
+    `spans` are what the others were found to have in the slots.
     """
 
-    index: int
+    place: int
+    line: str
     width: int
     values: list[str]
     text: _Text
-    lines: list[str] = field(default_factory=list)
-    spans: list[Span] = field(default_factory=list)
+    spans: Sequence[Span] = ()
     count: int = 0
     first: float | None = None
     last: float | None = None
@@ -121,6 +121,11 @@ class _Shape:
     def take_in_time(self, epoch: float) -> None:
         self.first = epoch if self.first is None else min(self.first, epoch)
         self.last = epoch if self.last is None else max(self.last, epoch)
+
+    def compare(self, lines: Sequence[str]) -> None:
+        """Find what differs between lines."""
+        spans = spans_of(self.values, self.text.numbers, digit_runs(lines), self.width)
+        self.spans = wider(self.spans, spans) if self.spans else spans
 
 
 @dataclass(slots=True, eq=False)
@@ -137,7 +142,8 @@ class _Text:
 class PatternGrouper:
     """Takes messages in batches; equal ones in equal order give equal patterns, whatever the batches."""
 
-    _shapes: dict[bytes, _Shape] = field(default_factory=dict)
+    _shapes: list[_Shape] = field(default_factory=list)
+    _places: dict[bytes, int] = field(default_factory=dict)
     _texts: dict[str, _Text] = field(default_factory=dict)
     _grouping: Grouping | None = None
 
@@ -146,19 +152,17 @@ class PatternGrouper:
         if not messages:
             return []
         self._grouping = None
-        places: dict[str, int] = {}
-        firsts = list(map(places.setdefault, messages, range(len(messages))))
-        shapes = self._shapes_of(places)
-        index_at = dict(zip(places.values(), [shape.index for shape in shapes], strict=True))
-        found = list(map(index_at.__getitem__, firsts))
-        by_index = {shape.index: shape for shape in shapes}
-        for index, count in Counter(found).items():
-            by_index[index].count += count
-        for index, rank in zip(found, ranks, strict=False):
-            by_index[index].rank = max(by_index[index].rank, rank)
-        for index, epoch in zip(found, epochs, strict=False):
+        different = dict.fromkeys(messages)
+        place_of = dict(zip(different, self._places_of(different), strict=True))
+        found = list(map(place_of.__getitem__, messages))
+        shapes = self._shapes
+        for place, count in Counter(found).items():
+            shapes[place].count += count
+        for place, rank in set(zip(found, ranks, strict=False)):
+            shapes[place].rank = max(shapes[place].rank, rank)
+        for place, epoch in zip(found, epochs, strict=False):
             if epoch is not None:
-                by_index[index].take_in_time(epoch)
+                shapes[place].take_in_time(epoch)
         return found
 
     @property
@@ -168,45 +172,59 @@ class PatternGrouper:
             self._grouping = _group(list(self._texts.values()), len(self._shapes))
         return self._grouping
 
-    def _shapes_of(self, messages: Collection[str]) -> list[_Shape]:
+    def _places_of(self, messages: Iterable[str]) -> list[int]:
         lines, cut = _starts(messages)
-        zeros = zeroed(lines)
-        firsts: dict[bytes, str] = {}
-        for zero, line in zip(zeros, lines, strict=True):
-            firsts.setdefault(zero, line)
-        keys = shape_keys(firsts)
-        self._learn(zip(keys, firsts.values(), strict=True), cut)
-        of_zeros = {
-            zero: self._shapes.get(key) or self._shapes[_OTHER_KEY] for zero, key in zip(firsts, keys, strict=True)
-        }
-        shapes = list(map(of_zeros.__getitem__, zeros))
-        for shape, line in zip(shapes, lines, strict=True):
-            shape.lines.append(line)
-        _compare(dict.fromkeys(shapes))
-        return shapes
+        forms = defaultdict[bytes, int]()
+        forms.default_factory = forms.__len__
+        form_of = list(map(forms.__getitem__, zeroed(lines)))
+        first_of = dict(zip(reversed(form_of), reversed(lines), strict=True))
+        keys = shape_keys(forms)
+        known = len(self._shapes)
+        self._learn(keys, map(first_of.__getitem__, range(len(keys))), cut)
+        place_of = list(map(self._places.get, keys, repeat(self._places.get(_OTHER_KEY, 0))))
+        places = list(map(place_of.__getitem__, form_of))
+        self._compare(places, lines, known)
+        return places
 
-    def _learn(self, lines: Iterable[tuple[bytes, str]], cut: Container[str]) -> None:
+    def _compare(self, places: Sequence[int], lines: Sequence[str], known: int) -> None:
+        """Find what differs between the lines of each shape; the first one of a known shape is not among them."""
+        lines_of = defaultdict[int, list[str]](list)
+        for place, line in zip(places, lines, strict=True):
+            lines_of[place].append(line)
+        for place, alike in lines_of.items():
+            shape = self._shapes[place]
+            if shape.values and (len(alike) > 1 or place < known):
+                shape.compare([shape.line, *alike] if place < known else alike)
+
+    def _learn(self, keys: Iterable[bytes], lines: Iterable[str], cut: Container[str]) -> None:
         """Make a shape for each new key, or one for all that find no room."""
+        known = self._places
         new: dict[bytes, str] = {}
-        for key, line in lines:
-            if key not in self._shapes:
-                kept = len(self._shapes) + len(new) < _MAX_SHAPES
+        for key, line in zip(keys, lines, strict=True):
+            if key not in known and key not in new:
+                kept = len(known) + len(new) < _MAX_SHAPES
                 new.setdefault(key if kept else _OTHER_KEY, line if kept else OTHER)
-        for key, line, (fixed, values) in zip(new, new.values(), fixed_texts(new.values()), strict=True):
+        for (key, line), (fixed, values) in zip(new.items(), fixed_texts(new.values()), strict=True):
             text = self._texts.get(fixed)
             if text is None:
                 text = self._texts[fixed] = _new_text(fixed, line in cut)
-            self._shapes[key] = shape = _Shape(len(self._shapes), key.count(b"0"), values, text)
+            known[key] = len(self._shapes)
+            shape = _Shape(len(self._shapes), line, key.count(b"0"), values, text)
+            self._shapes.append(shape)
             text.shapes.append(shape)
 
 
-def _starts(messages: Collection[str]) -> tuple[list[str], set[str]]:
+def _starts(messages: Iterable[str]) -> tuple[list[str], set[str]]:
     """Return the first lines of messages, at most as long as a template, and those that were longer."""
-    if max(map(len, messages)) <= MAX_TEMPLATE_CHARS and "\n" not in "".join(messages):
-        return list(messages), set()
-    lines = list(map(first_line, messages))
-    starts = [line[:MAX_TEMPLATE_CHARS] for line in lines]
-    return starts, {start for line, start in zip(lines, starts, strict=True) if len(line) > len(start)}
+    lines = list(messages)
+    cut = set()
+    for at, line in enumerate(lines):
+        if len(line) > MAX_TEMPLATE_CHARS or "\n" in line:
+            start = first_line(line)
+            lines[at] = start[:MAX_TEMPLATE_CHARS]
+            if len(start) > MAX_TEMPLATE_CHARS:
+                cut.add(lines[at])
+    return lines, cut
 
 
 def _new_text(fixed: str, cut: bool) -> _Text:
@@ -214,15 +232,6 @@ def _new_text(fixed: str, cut: bool) -> _Text:
     if len(tokens) <= _MAX_TOKENS:
         return _Text(tokens, measured(fixed), _CUT_END_CHARS if cut else None)
     return _Text(tokens[:_MAX_TOKENS], measured(" ".join(tokens[:_MAX_TOKENS])), 0)
-
-
-def _compare(shapes: Collection[_Shape]) -> None:
-    """Find what differs between the lines of each shape; then only the first one is kept."""
-    for shape in shapes:
-        if shape.values and len(shape.lines) > 1:
-            spans = spans_of(shape.values, shape.text.numbers, digit_runs(shape.lines), shape.width)
-            shape.spans = wider(shape.spans, spans) if shape.spans else spans
-        del shape.lines[1:]
 
 
 def _group(texts: Sequence[_Text], shapes: int) -> Grouping:
@@ -236,30 +245,26 @@ def _group(texts: Sequence[_Text], shapes: int) -> Grouping:
     for place, group in enumerate(groups):
         for index in group:
             for shape in texts[index].shapes:
-                places[shape.index] = place
+                places[shape.place] = place
     return Grouping(patterns, places)
 
 
 def _pattern(texts: Sequence[_Text]) -> PatternCount:
     """Join texts of one length: tokens that differ become a wildcard, after their key if they have the same."""
     tokens, numbers = texts[0].tokens, texts[0].numbers
-    shapes = [shape for text in texts for shape in text.shapes]
-    rows, spans = [shape.values for shape in shapes], [shape.spans for shape in shapes if shape.spans]
-    if len(texts) > 1:
-        columns = list(zip(*(text.tokens for text in texts), strict=True))
+    if len(texts) == 1:
+        shapes = texts[0].shapes
+        rows, spans = [shape.values for shape in shapes], [shape.spans for shape in shapes if shape.spans]
+    else:
+        columns = list(zip(*[text.tokens for text in texts], strict=True))
         alike = [column.count(column[0]) == len(column) for column in columns]
         tokens = [column[0] if same else _wildcard(column) for same, column in zip(alike, columns, strict=True)]
-        kept = [_kept_slots(text.tokens, alike) for text in texts]
-        numbers = list(compress(numbers, kept[0]))
-        rows = [
-            list(compress(shape.values, keep)) for text, keep in zip(texts, kept, strict=True) for shape in text.shapes
-        ]
-        spans = [
-            list(compress(shape.spans, keep))
-            for text, keep in zip(texts, kept, strict=True)
-            for shape in text.shapes
-            if shape.spans
-        ]
+        rows, spans = [], []
+        for text in texts:
+            kept = _kept_slots(text.tokens, alike)
+            numbers = list(compress(text.numbers, kept))
+            rows += [list(compress(shape.values, kept)) for shape in text.shapes]
+            spans += [list(compress(shape.spans, kept)) for shape in text.shapes if shape.spans]
     shown, ranges = told(rows, spans, numbers)
     return _counted(tokens, rows[0][: len(numbers)], shown, ranges, texts)
 

@@ -83,7 +83,7 @@ def spans_of(values: Sequence[str], numbers: Sequence[bool], runs: Sequence[byte
     for value, number in zip(values, numbers, strict=False):
         start = end
         end += 1 if value.isdigit() else len(_RUN.findall(value))
-        if not any(_differ(runs, place, width) for place in range(start, end)):
+        if not _differ(runs, range(start, end), width):
             spans.append(None)
         elif number and _kind(value) == _NUM_KIND:
             columns = [runs[place::width] for place in range(start, end)]
@@ -94,12 +94,15 @@ def spans_of(values: Sequence[str], numbers: Sequence[bool], runs: Sequence[byte
     return spans
 
 
-def _differ(runs: Sequence[bytes], place: int, width: int) -> bool:
-    first = runs[place]
-    if first != runs[place - width]:  # that of the last line
-        return True
-    column = runs[place::width]
-    return column.count(first) != len(column)
+def _differ(runs: Sequence[bytes], places: Iterable[int], width: int) -> bool:
+    for place in places:
+        first = runs[place]
+        if first != runs[place - width]:  # that of the last line
+            return True
+        column = runs[place::width]
+        if column.count(first) != len(column):
+            return True
+    return False
 
 
 def wider(spans: Sequence[Span], others: Sequence[Span]) -> list[Span]:

@@ -11,7 +11,7 @@ from tools.contract import RelevanceLevel
 from tools.rag.folder import KnowledgeError
 from tools.rag.request import MAX_QUERY_CHARS
 from tools.rag.score import Hit, Thresholds, rank_documents
-from tools.rag.thresholds import rarely_reached, rejecting
+from tools.rag.thresholds import MAX_THRESHOLD, rarely_reached, rejecting
 
 Search = Callable[[str], Sequence[Hit]]
 """Hits of one query, best first; `Hit.source` is what labels name."""
@@ -21,10 +21,13 @@ MAX_QUERIES = 5_000
 MAX_SOURCES = 100
 MIN_OF_EACH = 4
 """Least answerable and least unanswerable queries: two of each in either half."""
-REJECTED = 0.80
-"""Share of the unanswerable queries that should get no document at all."""
+REJECTED = 0.90
+"""Share of the unanswerable queries that should get no document at all. Four in five are asked for; what people ask later is
+harder than what they thought of first."""
 FALSE_HIGH = 0.05
 """Share of them that may get a HIGH one."""
+HIGH_ABOVE_REFERENCE = 2
+"""HIGH is at least so many times REFERENCE: few labelled queries can lie so close together that their bound is worth little."""
 _STEP = 0.02
 
 
@@ -213,7 +216,7 @@ def calibrate(queries: Sequence[LabelledQuery], search: Search) -> Calibration:
         recall_at_5=_share([place is not None and place <= DEPTH for place in places]),
         mrr=sum(1 / place for place in places if place) / len(places) if places else 0.0,
         rows=rows,
-        high=max(high, reference),
+        high=min(MAX_THRESHOLD, max(high, round(HIGH_ABOVE_REFERENCE * reference, 2))),
         reference=reference,
     )
 

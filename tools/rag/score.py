@@ -2,13 +2,15 @@
 
 The score is the share of the query's idf² that a text covers, so it means the same for every query; a term the corpus
 does not know weighs most, because it is what the question is about. A document's score is the mean of its own coverage
-and that of the file it comes from.
+and that of the file it comes from, and for a part the share of its heading that the query names: words that meet by chance
+stand in bodies, what a passage is about stands in its heading. A name in the query (`Terraform`, `KubeJobFailed`) that the
+passage lacks takes away up to half: `state lock cannot be acquired` means something else for each product.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -19,6 +21,10 @@ IDF_FLOOR_CHUNKS = 1000
 MAX_FILES = 5
 """Only the files that BM25 puts first are judged: further down, words that match by chance pass for an answer."""
 MAX_CHUNKS_PER_FILE = 2
+HEADING_SHARE = 0.25
+"""Part of the score that the heading makes."""
+LACKING_NAMES_COST = 0.5
+"""Share of the score that is lost where all names of the query are lacking."""
 T = TypeVar("T")
 
 
@@ -67,9 +73,26 @@ def coverage(weights: Mapping[str, float], present: Set[str]) -> float:
     return sum(weight for term, weight in weights.items() if term in present) / whole if whole > 0 else 0.0
 
 
-def document_score(weights: Mapping[str, float], chunk_terms: Set[str], file_terms: Set[str]) -> float:
-    """Return the bounded score of a chunk, 0 to 1."""
-    return (coverage(weights, chunk_terms) + coverage(weights, file_terms)) / 2
+def document_score(
+    weights: Mapping[str, float],
+    chunk_terms: Set[str],
+    file_terms: Set[str],
+    heading_terms: Collection[str],
+    names: Collection[Sequence[str]],
+) -> float:
+    """Return the bounded score of a chunk, 0 to 1.
+
+    A name is there when its whole, which comes first in it, or all its parts are.
+    """
+    covered = (coverage(weights, chunk_terms) + coverage(weights, file_terms)) / 2
+    headed = sum(term in weights for term in heading_terms) / len(heading_terms) if heading_terms else 0.0
+    lacking = [name for name in names if name[0] not in chunk_terms and not _has_parts(chunk_terms, name[1:])]
+    kept = 1 - LACKING_NAMES_COST * len(lacking) / len(names) if names else 1.0
+    return kept * ((1 - HEADING_SHARE) * covered + HEADING_SHARE * headed)
+
+
+def _has_parts(chunk_terms: Set[str], parts: Sequence[str]) -> bool:
+    return bool(parts) and all(part in chunk_terms for part in parts)
 
 
 def relevance_level(score: float, thresholds: Thresholds) -> RelevanceLevel | None:

@@ -6,7 +6,7 @@ import hashlib
 import re
 import sqlite3
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -53,7 +53,9 @@ def search_index(path: Path, name: str, query: str, deadline: float) -> list[Hit
 def _search(connection: sqlite3.Connection, name: str, terms: QueryTerms) -> list[Hit]:
     if not terms.judged:
         return []
-    weights = _weights(connection, terms)
+    counts = {term: _count(connection, term) for term in terms.judged}
+    weights = _weights(connection, counts)
+    names = [*terms.names, *([terms.opening] if terms.opening and not counts[terms.opening[0]] else [])]
     rows = connection.execute(
         "SELECT t.rank, t.rowid, c.slug, f.path FROM chunk_terms t "
         "JOIN chunks c ON c.id = t.rowid JOIN files f ON f.id = c.file_id "
@@ -64,7 +66,7 @@ def _search(connection: sqlite3.Connection, name: str, terms: QueryTerms) -> lis
         (_Found(-rank, document_id(name, path, slug), path, row_id) for rank, row_id, slug, path in rows),
         key=lambda each: (-each.rank, each.document_id),
     )
-    return [_hit(connection, weights, each) for each in first_of_files(found, lambda each: each.source)]
+    return [_hit(connection, weights, names, each) for each in first_of_files(found, lambda each: each.source)]
 
 
 class _Found(NamedTuple):
@@ -76,7 +78,9 @@ class _Found(NamedTuple):
     row_id: int
 
 
-def _hit(connection: sqlite3.Connection, weights: Mapping[str, float], found: _Found) -> Hit:
+def _hit(
+    connection: sqlite3.Connection, weights: Mapping[str, float], names: Collection[Sequence[str]], found: _Found
+) -> Hit:
     title_terms, body_terms, title, content, file_terms = connection.execute(
         "SELECT t.title, t.body, c.title, c.content, f.terms FROM chunk_terms t "
         "JOIN chunks c ON c.id = t.rowid JOIN files f ON f.id = c.file_id WHERE t.rowid = ?",
@@ -88,7 +92,13 @@ def _hit(connection: sqlite3.Connection, weights: Mapping[str, float], found: _F
         source=found.source,
         content=content,
         rank=found.rank,
-        score=document_score(weights, _present(weights, f"{title_terms} {body_terms}"), _present(weights, file_terms)),
+        score=document_score(
+            weights,
+            _present(weights, f"{title_terms} {body_terms}"),
+            _present(weights, file_terms),
+            frozenset(title_terms.split()),
+            names,
+        ),
     )
 
 
@@ -99,7 +109,7 @@ def match_expression(path: Path, query: str) -> str:
         raise IndexMissingError(path.stem)
     try:
         terms = query_terms(query)
-        return _expression(terms, _weights(connection, terms))
+        return _expression(terms, _weights(connection, {term: _count(connection, term) for term in terms.judged}))
     finally:
         schema.close(connection)
 
@@ -109,9 +119,8 @@ def _expression(terms: QueryTerms, weights: Mapping[str, float]) -> str:
     return " OR ".join(f'"{term}"' for term in rarest)
 
 
-def _weights(connection: sqlite3.Connection, terms: QueryTerms) -> dict[str, float]:
-    chunks = connection.execute("SELECT count(*) FROM chunks").fetchone()[0]
-    return term_weights({term: _count(connection, term) for term in terms.judged}, chunks)
+def _weights(connection: sqlite3.Connection, counts: Mapping[str, int]) -> dict[str, float]:
+    return term_weights(counts, connection.execute("SELECT count(*) FROM chunks").fetchone()[0])
 
 
 def _count(connection: sqlite3.Connection, term: str) -> int:

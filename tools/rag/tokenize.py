@@ -16,6 +16,7 @@ from itertools import chain
 import rjieba
 import snowballstemmer
 
+from tools.rag.circumstances import without_circumstances
 from tools.rag.stop_words import STOP_WORDS
 
 MAX_TERM_CHARS = 64
@@ -38,25 +39,32 @@ class QueryTerms:
     """A query's distinct terms in order: `judged` is what a text should cover, `ranked` what BM25 adds up.
 
     `ranked` holds an identifier's parts without the whole: counted both ways, one identifier would outweigh every other
-    word of the query.
+    word of the query. `names` are the terms of each word with a capital; a first word that may have one for being the first
+    is `opening` instead: a name only if the corpus does not know it.
     """
 
     judged: tuple[str, ...]
     ranked: tuple[str, ...]
+    names: tuple[tuple[str, ...], ...] = ()
+    opening: tuple[str, ...] = ()
 
 
 def query_terms(text: str) -> QueryTerms:
-    """Return the terms of a query, without stop words unless nothing else is there."""
-    words = _WORD.findall(unicodedata.normalize("NFKC", text))
+    """Return the terms of a query, without its circumstances, and without stop words unless nothing else is there."""
+    words = _WORD.findall(without_circumstances(unicodedata.normalize("NFKC", text)))
     telling = [word for word in words if word.lower() not in STOP_WORDS]
     per_word = [
         [term for term in _terms_of(word) if term not in STOP_WORDS or not _is_han(term[0])] for word in telling
     ]
     if not any(per_word):
         per_word = [list(_terms_of(word)) for word in words]
+    named = [word for word in telling if len(word) > 1 and word.isascii() and word != word.lower()]
+    opening = named[0] if named and named[0] == words[0] and named[0][1:].islower() else None
     return QueryTerms(
         judged=tuple(dict.fromkeys(chain.from_iterable(per_word))),
         ranked=tuple(dict.fromkeys(chain.from_iterable(_without_whole(terms) for terms in per_word))),
+        names=tuple(_terms_of(word) for word in named[1 if opening else 0 :]),
+        opening=_terms_of(opening) if opening else (),
     )
 
 
