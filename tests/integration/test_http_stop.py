@@ -9,7 +9,7 @@ from pathlib import Path
 import httpx
 
 from graph.contract import RunState
-from service.app import open_stores
+from service.home import open_stores
 from service.replay.export import export_run
 from service.settings import load_settings
 from service.store.status import TERMINAL
