@@ -6,6 +6,7 @@ Reads use `pread`, not a memory map: a file that is truncated while mapped ends 
 from __future__ import annotations
 
 import codecs
+import errno
 import glob
 import os
 import stat
@@ -46,15 +47,15 @@ def topic_files(base: Path, pattern: str) -> tuple[list[TopicFile], bool]:
     """List a topic's regular files, most recently written first, at most 1000; the flag tells that there are more.
 
     `pattern` is a file, a folder (searched in depth, hidden entries left out) or a glob (`**` for any depth), relative
-    to `base`. Raises TopicUnavailableError.
+    to `base`. What is rotated away meanwhile is no file of it. Raises TopicUnavailableError.
     """
     path = base / pattern
     try:
         found = _walk(path) if path.is_dir() else [path] if path.exists() else _glob(base, pattern)
         stamped = []
         for file in found:
-            status = os.stat(file)
-            if stat.S_ISREG(status.st_mode):
+            status = _status(file)
+            if status is not None and stat.S_ISREG(status.st_mode):
                 stamped.append((-status.st_mtime, str(file), file))
     except OSError as error:
         raise TopicUnavailableError from error
@@ -65,9 +66,20 @@ def topic_files(base: Path, pattern: str) -> tuple[list[TopicFile], bool]:
     return files[:MAX_FILES], len(files) > MAX_FILES
 
 
+def _status(file: Path) -> os.stat_result | None:
+    """Look at a file; None when it is gone, or a link to nothing or to itself."""
+    try:
+        return os.stat(file)
+    except OSError as error:
+        if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
+            return None
+        raise
+
+
 def _walk(folder: Path) -> list[Path]:
     def fail(error: OSError) -> None:
-        raise error
+        if not isinstance(error, FileNotFoundError):
+            raise error
 
     found = []
     for root, folders, names in os.walk(folder, onerror=fail):
@@ -75,7 +87,7 @@ def _walk(folder: Path) -> list[Path]:
         found += [Path(root) / name for name in names if not name.startswith(".")]
         if len(found) > 20 * MAX_FILES:
             break
-    return [file for file in found if file.exists()]
+    return found
 
 
 def _glob(base: Path, pattern: str) -> list[Path]:
