@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from service.cli.console import CliError, ExitCode, plain, print_json, run_async, say
+from service.cli.console import ExitCode, plain, print_json, run_async, say
 from service.cli.options import CatalogOption, JsonOption, LanguageOption, settings_from
 
 if TYPE_CHECKING:
@@ -36,8 +36,6 @@ def diagnose(
     """Diagnose a question; exit status 0 when a conclusion or a fallback was published."""
     settings = settings_from(catalog=catalog, language=language, model=model)
     overrides = {"no_gain_threshold": no_gain_threshold, "protocol_violation_threshold": protocol_threshold}
-    if session is not None and (not session.strip() or len(session) > 128):
-        raise CliError("--session: must be 1 to 128 characters")
     return run_async(lambda: _diagnose(settings, question, at, session, overrides, as_json=json, with_trace=trace))
 
 
@@ -51,12 +49,13 @@ async def _diagnose(
     as_json: bool,
     with_trace: bool,
 ) -> int:
-    from nodes.start_run import checked_question
+    from nodes.start_run import checked_question, checked_session
     from service.app import open_app
     from service.diagnosis import diagnose as run_diagnosis
 
     # Before anything is opened or written: what is wrong with the command itself.
     checked_question(question)
+    checked_session(session, "--session")
     settings.context(at=at, **overrides)
     async with open_app(settings) as app:
         report = await run_diagnosis(
