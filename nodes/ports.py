@@ -16,6 +16,11 @@ from release.contract import ReleaseOutcome
 from tools.canonical.store import CanonicalStore
 from tools.evidence_tool import EvidenceTool
 
+TERMINAL = frozenset(
+    {RunState.SUCCESS, RunState.FAILED, RunState.CANCELLED, RunState.TIMED_OUT, RunState.BUDGET_EXHAUSTED}
+)
+"""States that no transition leaves (R8)."""
+
 
 class Clock(Protocol):
     """Wall clock of the Run; injected so that a replay reads the same times."""

@@ -174,9 +174,9 @@ class Conversation:
                 watcher.cancel()
 
     def _show(self, app: App, report: DiagnosisReport) -> None:
-        from service.cli.report import answer_lines, operator_text
         from service.cli.run_commands import calls_of
-        from service.cli.texts import texts
+        from service.report import answer_lines, operator_text
+        from service.report_texts import texts
 
         calls = self._runner.run(calls_of(app.journal, report.run_id)) if report.run_id else {}
         word = texts(self._settings.language)

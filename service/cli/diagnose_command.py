@@ -78,8 +78,8 @@ def _show_step(view: StepView) -> None:
 
 
 async def _show_report(app: App, question: str, report: DiagnosisReport, *, with_trace: bool) -> None:
-    from service.cli.report import report_lines
     from service.cli.run_commands import calls_of, trace_lines
+    from service.report import report_lines
 
     calls = await calls_of(app.journal, report.run_id) if report.run_id else {}
     offline = app.resources.models.client(None).semantic_guard_is_lexical
