@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from langchain_core.messages import AIMessage, BaseMessage
 from pydantic import BaseModel
 
 from graph.context import DiagnosisContext
@@ -15,6 +14,10 @@ from graph.contract import Component, Intent, RunState, TraceEvent
 from release.contract import ReleaseOutcome
 from tools.canonical.store import CanonicalStore
 from tools.evidence_tool import EvidenceTool
+
+if TYPE_CHECKING:
+    # Who only reads what Runs left has no messages.
+    from langchain_core.messages import AIMessage, BaseMessage
 
 TERMINAL = frozenset(
     {RunState.SUCCESS, RunState.FAILED, RunState.CANCELLED, RunState.TIMED_OUT, RunState.BUDGET_EXHAUSTED}

@@ -1,4 +1,7 @@
-"""What is configured, what answers, what is missing: the findings of `superbiz doctor`. Shows no address and no secret."""
+"""What is configured, what answers, what is missing: the findings of `superbiz doctor`. Shows no address and no secret.
+
+What only some configurations have is imported where it is looked at: a check of a small one starts at once.
+"""
 
 from __future__ import annotations
 
@@ -13,27 +16,20 @@ from datetime import datetime
 from typing import Any
 from urllib.parse import urlsplit
 
-from nodes.prompts import LANGUAGES
-from service.app import KNOWLEDGE_FOLDER, open_canonical
+from nodes.contract import LANGUAGES
 from service.canonical import check_canonical
-from service.checkpoints import CHECKPOINT_FILE
 from service.contract import StorageError
-from service.models.choice import ConfiguredModels, model_settings
-from service.offline.client import OfflineClient
+from service.home import CHECKPOINT_FILE, KNOWLEDGE_FOLDER, open_canonical
 from service.registry import BUILDERS, Site
-from service.settings import Settings, SettingsError, missing_secrets
-from service.vector_store import open_vector_store
+from service.settings import OFFLINE, Settings, SettingsError, missing_secrets
 from tools.canonical.store import CanonicalStoreUnavailable
 from tools.catalog import Catalog, CatalogError, DatasourceEntry, KnowledgeEntry, TopicEntry, load_catalog
 from tools.envelope_protocol import check_input
 from tools.evidence_tool import CallContext, EvidenceTool, ToolFailure
 from tools.logs.endpoint import problem
 from tools.logs.files import TopicUnavailableError, topic_files
-from tools.mysql.tool import MysqlTool, problems
 from tools.rag import schema
-from tools.rag.backend_vector import store_hits
-from tools.rag.folder import KnowledgeError, list_folder
-from tools.rag.index import knowledge_folder
+from tools.rag.folder import KnowledgeError, knowledge_folder, list_folder
 
 CONNECT_SECONDS = 3.0
 MAX_TABLES = 10
@@ -103,6 +99,11 @@ def _secrets(settings: Settings, catalog: Catalog, env: Mapping[str, str]) -> Fi
 
 
 async def _model(settings: Settings, env: Mapping[str, str]) -> Finding:
+    if settings.model == OFFLINE:
+        return Finding("model", True, f"{OFFLINE}: no key and no network needed")
+    from service.models.choice import ConfiguredModels, model_settings
+    from service.offline.client import OfflineClient
+
     try:
         client = await asyncio.to_thread(ConfiguredModels(settings, env, OfflineClient()).client, None)
     except ValueError as error:
@@ -225,6 +226,10 @@ async def _files_topic(catalog: Catalog, tool: EvidenceTool, topic: TopicEntry) 
 
 
 async def _datasources(site: Site) -> list[Finding]:
+    if not site.catalog.datasources:
+        return []
+    from tools.mysql.tool import problems
+
     known = {line.split(":", 1)[0]: line.split(": ", 1)[1] for line in problems(site.catalog, site.env)}
     tool = BUILDERS["mysql"](site)
     findings = []
@@ -245,6 +250,8 @@ async def _datasources(site: Site) -> list[Finding]:
 
 async def _account(tool: EvidenceTool, subject: str, source: DatasourceEntry) -> Finding | None:
     """Say what the account may do beyond reading the listed tables (R124); None where nothing is to be said."""
+    from tools.mysql.tool import MysqlTool
+
     try:
         report = await tool.account(source.name) if isinstance(tool, MysqlTool) else None
     except ToolFailure:
@@ -280,6 +287,9 @@ async def _knowledge(site: Site) -> list[Finding]:
 
 
 async def _store(site: Site, entry: KnowledgeEntry) -> Finding:
+    from service.vector_store import open_vector_store
+    from tools.rag.backend_vector import store_hits
+
     subject = f"knowledge {entry.name}"
     try:
         hits = await store_hits(entry, open_vector_store(site.catalog, entry), entry.name, CONNECT_SECONDS)

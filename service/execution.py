@@ -17,7 +17,6 @@ from typing import Any, Literal
 from langchain_core.runnables import RunnableConfig
 from langgraph.errors import GraphDrained
 from langgraph.runtime import RunControl
-from langgraph.types import StateSnapshot
 
 from graph.context import DiagnosisContext
 from graph.contract import RunState
@@ -29,7 +28,7 @@ from nodes.ports import ORIGIN, RunOrigin, RunRecord
 from nodes.run_end import end_without_result
 from nodes.usage import usage_of
 from service.app import App
-from service.checkpoints import latest_values
+from service.checkpoints import latest_state, latest_values
 from service.contract import StepView
 from service.endings import tell_end
 
@@ -186,8 +185,7 @@ class Execution:
 
         In a chat the diagnosis is a graph within the graph, with a state of its own.
         """
-        state = await self._graph.aget_state(self._config, subgraphs=True)
-        state = next((task.state for task in state.tasks if isinstance(task.state, StateSnapshot)), state)
+        state = await latest_state(self._graph, self._config)
         if not state.values.get("tracker_index") or not state.next:
             return
         ended = CollectionEnd(cause=cause, fault=INTERNAL_ERROR if cause is EndCause.FAULT else None)

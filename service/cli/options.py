@@ -31,6 +31,6 @@ def settings_from(**overrides: Any) -> Settings:
 
 def stores() -> AbstractAsyncContextManager[tuple[SqlRunStore, SqlJournal]]:
     """Open the run store and the journal, and nothing else of the system."""
-    from service.app import open_stores
+    from service.home import open_stores
 
     return open_stores(settings_from())

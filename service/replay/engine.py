@@ -19,15 +19,17 @@ from langsmith import tracing_context
 
 from graph.chat import build_chat_graph
 from graph.context import DiagnosisContext
-from graph.contract import RunState, TraceEventType
+from graph.contract import RunState, TraceEvent, TraceEventType
 from graph.diagnosis import build_diagnosis_graph, recursion_limit
 from graph.routes import PATHS, after_route_intent
 from nodes.archive import interrupted_entry
 from nodes.contract import CollectionEnd, EndCause
+from nodes.harness import ENDED_BY_RELEASE
 from nodes.outside import GET_RUN, MISSING
-from nodes.ports import ArchiveEntry, JournalBatch, ModelFactory, Resources, RunRecord
+from nodes.ports import ORIGIN, ArchiveEntry, JournalBatch, ModelFactory, Resources, RunOrigin, RunRecord
 from nodes.run_end import end_without_result
 from nodes.usage import usage_of
+from service.checkpoints import latest_state
 from service.execution import INTERNAL_ERROR
 from service.replay.bundle import Bundle
 from service.replay.catalog import tools_of
@@ -42,6 +44,7 @@ from service.replay.playback import (
     RecordedModel,
     RecordedRunStore,
     Recording,
+    ReleaseUntold,
     by_call_id,
     parent_of,
     recorded_system,
@@ -137,6 +140,9 @@ class _Stage:
         }
         if bundle.run.has_execution:
             self._config["run_id"] = uuid.uuid4()
+        if _was_ended_at_work(bundle):
+            # Whoever had started it knew its Run: going on in an ended one was no fork.
+            self._config["configurable"][ORIGIN] = RunOrigin(bundle.run_id)
 
     async def play(self) -> Replayed:
         """Go from the Run's beginning to its end. Nothing of it is traced: the content is the recorded Run's."""
@@ -161,11 +167,20 @@ class _Stage:
             await self._graph.ainvoke(graph_input, self._config, context=self._context)
         except OffTheRecord as here:
             return here.key
+        except ReleaseUntold:
+            await self._tell_end()
         except (asyncio.CancelledError, NodeCancelledError):
             # The host's cancel, where it struck then; the graph has marked the end.
             if not self._bundle.by_kind["outside"].get("end", {}).get("finished"):
                 raise
         return None
+
+    async def _tell_end(self) -> None:
+        """Write the end that another process told for the one that had died, if one did (R108)."""
+        ended = next((row for row in self._bundle.trace if row["type"] == TraceEventType.RUN_ENDED), None)
+        if ended is not None:
+            told = TraceEvent(type=TraceEventType.RUN_ENDED, fields=dict(ended["fields"]))
+            await self._journal.of_another(JournalBatch(self._bundle.run_id, "end:told", ended["at"], [told]))
 
     async def _begin(self) -> Any:
         fork = self._bundle.by_kind["fork"].get("state")
@@ -195,7 +210,7 @@ class _Stage:
             for kind in ("question", "settings", "agent_result")
             for key, payload in self._bundle.by_kind[kind].items()
         ]
-        await self._journal.of_another_run(JournalBatch(parent.run_id, "archive", 0.0, archive=archive))
+        await self._journal.of_another(JournalBatch(parent.run_id, "archive", 0.0, archive=archive))
 
     async def _collection_was_ended(self, left_at: str) -> bool:
         """Repeat what the host did to a Run that failed or hung: route it to the end of collection (R60)."""
@@ -209,7 +224,8 @@ class _Stage:
         cause = EndCause(stopped["cause"])
         ended = CollectionEnd(cause=cause, fault=INTERNAL_ERROR if cause is EndCause.FAULT else None)
         update = {"ended": ended.model_dump(mode="json"), "outcome": None}
-        await self._graph.aupdate_state(self._config, update, as_node="execute_tool")
+        state = await latest_state(self._graph, self._config)
+        await self._graph.aupdate_state(state.config, update, as_node="execute_tool")
         return True
 
     async def _run_was_ended(self, left_at: str) -> bool:
@@ -244,6 +260,13 @@ def _needs_state(bundle: Bundle) -> bool:
     from_outside = any(row["node"] is None and row["type"] == TraceEventType.RUN_ENDED for row in bundle.trace)
     stopped = any(_stops(row, row["node"] or "") for row in bundle.trace)
     return from_outside or stopped or bool(bundle.by_kind["fork"])
+
+
+def _was_ended_at_work(bundle: Bundle) -> bool:
+    """Say whether a node found the Run ended by somebody else, and went on in it."""
+    later = frozenset(bundle.path[1:])
+    found = (seen.get(GET_RUN, ()) for key, seen in bundle.by_kind["outside"].items() if key in later)
+    return any(state in ENDED_BY_RELEASE for states in found for state in states)
 
 
 def _graph(bundle: Bundle, resources: Resources) -> CompiledStateGraph[Any, Any, Any, Any]:

@@ -28,6 +28,7 @@ from nodes.ports import (
 )
 from release.contract import ReleaseOutcome
 from service.replay.bundle import Bundle
+from service.replay.export import RELEASING
 from service.store.memory import InMemoryJournal, InMemoryRunStore
 from service.store.status import TERMINAL
 from tools.canonical.memory import MemoryCanonicalStore
@@ -46,6 +47,10 @@ class OffTheRecord(Exception):
         self.key = key
 
 
+class ReleaseUntold(Exception):
+    """The process died in its release: the Run had its end in the store, and nothing of it was written down."""
+
+
 class Recording:
     """What the recorded Run met, by node execution. `strict` stops at the first node execution it does not have."""
 
@@ -53,6 +58,7 @@ class Recording:
         self.bundle = bundle
         self.strict = strict
         self._path = frozenset(bundle.path)
+        self._told_no_release = released_untold(bundle)
         self._told: Counter[tuple[str, str]] = Counter()
 
     def take(self, what: str, values: list[Any]) -> Any:
@@ -76,8 +82,13 @@ class Recording:
             and key
             and key not in self._path
             and not (cancelled.get("finished") and cancelled["node"] == key)
+            and not self.dies_in(key)
         ):
             raise OffTheRecord(key)
+
+    def dies_in(self, key: str) -> bool:
+        """Say whether the recorded process died in this node execution, after it had ended the Run."""
+        return self._told_no_release and key.endswith(RELEASING)
 
 
 class RecordedClock:
@@ -308,17 +319,19 @@ class RecordedJournal(InMemoryJournal):
         self._next = next(self._rows, None)
 
     async def write(self, batch: JournalBatch) -> None:
-        """Store the batch. Raises CancelledError where the host cancelled this very write."""
+        """Store the batch. Raises CancelledError, ReleaseUntold where a cancel or death met this very write."""
         end = self._recording.bundle.by_kind["outside"].get("end")
         if end is not None and end["finished"] and end["node"] == batch.key:
             raise asyncio.CancelledError
         await self.written_by_others()
+        if self._recording.dies_in(batch.key):
+            raise ReleaseUntold
         await super().write(batch)
         for _ in batch.events:
             self._next = next(self._rows, None)
 
-    async def of_another_run(self, batch: JournalBatch) -> None:
-        """Store what another Run had written."""
+    async def of_another(self, batch: JournalBatch) -> None:
+        """Store what another Run, or another process, had written."""
         await super().write(batch)
 
     async def written_by_others(self) -> None:
@@ -328,6 +341,12 @@ class RecordedJournal(InMemoryJournal):
             run_id = self._recording.bundle.run_id
             await super().write(JournalBatch(run_id, f"outside:{row['seq']}", row["at"], events=[written]))
             self._next = next(self._rows, None)
+
+
+def released_untold(bundle: Bundle) -> bool:
+    """Say whether the Run was released in the store by a process that died before it wrote that down."""
+    released = bundle.run.release_outcome is not ReleaseOutcome.NONE
+    return released and not any(key.endswith(RELEASING) for key in bundle.path)
 
 
 class _Still:

@@ -74,6 +74,10 @@ async def test_r3_a_fork_at_every_checkpoint_ends_legally_as_a_new_run(
         assert record.forked_from == (None if started_over else old.run_id), state["next"]
         assert record.internal_state is RunState.SUCCESS
         assert record.published_result == old.published_result
+        # The thread can still be looked at: its messages are those of the fork.
+        shown: Any = await client.threads.get_state(thread_id)
+        assert [each["id"] for each in shown["values"]["messages"]] == [each["id"] for each in forked["messages"]]
+    assert await client.threads.get_history(thread_id, limit=1000)
     assert await server.record(old.run_id) == old
 
 
