@@ -67,7 +67,12 @@ def _schema(model: type[BaseModel]) -> str:
 
 def recalled(archived: Mapping[str, Any] | None, digests: Mapping[str, str]) -> Answer | None:
     """Return the archived attempt; None where there is none for what is asked."""
-    if archived is None or archived.get(ASKED) != digests:
+    if archived is None:
+        return None
+    if archived["failure"] == ModelFailureKind.CUT_OFF:
+        # Whatever it was shown: its round is spent (R110).
+        return None, ModelCallFailed(ModelFailureKind.CUT_OFF)
+    if archived.get(ASKED) != digests:
         return None
     usage = TokenUsage(*archived["usage"]) if archived.get("usage") else None
     if archived["failure"] is not None:

@@ -1,4 +1,4 @@
-"""Alertmanager's webhook, version 4: what is taken of it, and the question an alert makes. Pure."""
+"""Alertmanager's webhook: what is taken of it, and the question an alert makes. Pure."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import json
 import re
 import unicodedata
 from datetime import UTC, datetime
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationInfo, field_validator
 
 from tools.catalog import parse_time
 from tools.masking import mask_value
@@ -59,7 +59,10 @@ class _Sent(BaseModel):
 
 
 class Alert(_Sent):
-    """One alert. `fingerprint` identifies its labels; one that is not sent is computed from them."""
+    """One alert; a JSON null is as good as nothing sent.
+
+    `fingerprint` identifies its labels; one that is not sent is computed from them.
+    """
 
     status: Literal["firing", "resolved"]
     labels: Texts = Field(max_length=MAX_LABELS)
@@ -68,6 +71,11 @@ class Alert(_Sent):
         default=None, alias="startsAt", max_length=64, description="RFC 3339 time at which it began to fire."
     )
     fingerprint: str = Field(default="", pattern=r"^[A-Za-z0-9_.\-]{0,64}$")
+
+    @field_validator("labels", "annotations", "fingerprint", mode="before")
+    @classmethod
+    def _nothing(cls, value: Any, info: ValidationInfo) -> Any:
+        return value if value is not None else "" if info.field_name == "fingerprint" else {}
 
     @field_validator("starts_at")
     @classmethod
@@ -91,9 +99,9 @@ class Alert(_Sent):
 
 
 class AlertmanagerWebhook(_Sent):
-    """The body that Alertmanager posts (version 4), of which only this is read."""
+    """The body that Alertmanager posts (version 4; Grafana sends the same as version 1), of which only this is read."""
 
-    version: Literal["4"]
+    version: Literal["4", "1"]
     alerts: list[Alert] = Field(max_length=MAX_ALERTS)
 
     @property

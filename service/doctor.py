@@ -10,7 +10,7 @@ import contextlib
 import os
 import sqlite3
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -240,7 +240,7 @@ async def _datasources(site: Site) -> list[Finding]:
         else:
             account = await _account(tool, subject, source)
             if account is None or not account.broken:
-                findings.append(await _datasource(tool, subject, source.name, list(source.tables)))
+                findings.append(await _datasource(tool, subject, source))
             findings += [account] if account is not None else []
     close = getattr(tool, "close", None)
     if close is not None:
@@ -266,19 +266,23 @@ async def _account(tool: EvidenceTool, subject: str, source: DatasourceEntry) ->
     return Finding(f"{subject} account", False, text, needed=False)
 
 
-async def _datasource(tool: EvidenceTool, subject: str, name: str, tables: Sequence[str]) -> Finding:
+async def _datasource(tool: EvidenceTool, subject: str, source: DatasourceEntry) -> Finding:
     failed = []
-    for table in tables[:MAX_TABLES]:
+    for table, columns in list(source.tables.items())[:MAX_TABLES]:
         quoted = ".".join(f"`{part}`" for part in table.split("."))
+        # By its table's name, because SQLite takes a quoted name that it does not know for a text.
+        listed = ", ".join(f"t.`{column}`" for column in columns)
         try:
-            await _ask(tool, {"datasource": name, "sql": f"SELECT 1 FROM {quoted} LIMIT 1", "params": []})
+            await _ask(
+                tool, {"datasource": source.name, "sql": f"SELECT {listed} FROM {quoted} AS t LIMIT 1", "params": []}
+            )
         except ToolFailure as failure:
             failed.append(f"{table} ({failure.code.value})")
             if failure.code.value != "DB_ERROR":
                 break
     if failed:
-        return Finding(subject, False, f"tables that cannot be read: {', '.join(failed)}")
-    return Finding(subject, True, f"{len(tables)} tables, readable")
+        return Finding(subject, False, f"tables that cannot be read with their listed columns: {', '.join(failed)}")
+    return Finding(subject, True, f"{len(source.tables)} tables, readable")
 
 
 async def _knowledge(site: Site) -> list[Finding]:

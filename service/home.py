@@ -23,6 +23,20 @@ KNOWLEDGE_FOLDER = "knowledge"
 CHECKPOINT_FILE = "checkpoints.db"
 
 
+_REASONS = {
+    "does not exist": "there is no such database or account",
+    "authentication failed": "the account is refused",
+    "no password supplied": "the account is refused",
+    "permission denied": "the account may not use it",
+    "connection refused": "nothing listens at its address",
+    "resolve host": "its host name is not known",
+    "name or service not known": "its host name is not known",
+    "nodename nor servname": "its host name is not known",
+    "timeout": "its server does not answer",
+    "too many": "its server takes no more connections",
+}
+
+
 @asynccontextmanager
 async def open_stores(settings: Settings) -> AsyncIterator[tuple[SqlRunStore, SqlJournal]]:
     """Open Runs and journal alone, for reading. Raises SettingsError, StorageError."""
@@ -52,7 +66,13 @@ async def open_engine(settings: Settings) -> Database:
     except DatabaseTooNew as error:
         raise StorageError(str(error)) from None
     except Exception as error:
-        raise StorageError(f"SUPERBIZ_DATABASE_URL: the database cannot be opened ({type(error).__name__})") from None
+        raise StorageError(f"SUPERBIZ_DATABASE_URL: the database cannot be opened ({_why(error)})") from None
+
+
+def _why(error: Exception) -> str:
+    """Name what keeps a database closed: a driver tells only by its text, which names addresses and accounts. Pure."""
+    said = str(error).lower()
+    return next((why for word, why in _REASONS.items() if word in said), type(error).__name__)
 
 
 def prepare_home(home: Path) -> None:

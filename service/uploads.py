@@ -26,7 +26,7 @@ MAX_UPLOADS = 8
 _REPLACED = frozenset('<>:"|?*\\/#')
 _RESERVED = frozenset({"CON", "PRN", "AUX", "NUL"} | {f"{port}{n}" for port in ("COM", "LPT") for n in range(1, 10)})
 """Names that are devices on Windows, whatever their suffix: a folder of runbooks may be checked out there."""
-_CONTROL = re.compile(r"[\x00-\x08\x0b\x0e-\x1f\x7f-\x84\x86-\x9f]")
+_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f]")
 
 
 class UploadRefused(ValueError):

@@ -132,7 +132,7 @@ def load_catalog(path: Path) -> Catalog:
     if len(raw) > MAX_CATALOG_BYTES:
         raise CatalogError(f"catalogue {path.name}: larger than 1 MiB")
     try:
-        data = tomllib.loads(raw.decode("utf-8"))
+        data = tomllib.loads(raw.decode("utf-8-sig"))
     except UnicodeDecodeError:
         raise CatalogError(f"catalogue {path.name}: not UTF-8 text") from None
     except (tomllib.TOMLDecodeError, RecursionError) as error:

@@ -114,7 +114,7 @@ class Conversation:
         """Yield what is asked; commands are done here."""
         for line in _lines(self._interactive, "" if self._as_json else PROMPT):
             text = line.strip()
-            if text == "/exit":
+            if text.lower() in {"/exit", "/quit", "exit", "quit", "退出"}:
                 return
             if text == "/new":
                 self._session = str(uuid.uuid4())

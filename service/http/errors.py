@@ -69,7 +69,9 @@ def error_response(
     return JSONResponse(body.model_dump(), status, headers=dict(headers or {}))
 
 
+_NO_JSON = "body: must be a JSON object in UTF-8, not compressed"
 _FRAMEWORK = {
+    400: (ApiErrorCode.INVALID_REQUEST, _NO_JSON),
     404: (ApiErrorCode.NOT_FOUND, "no such path"),
     405: (ApiErrorCode.METHOD_NOT_ALLOWED, "the method is not allowed here"),
     413: (ApiErrorCode.REQUEST_TOO_LARGE, ""),
@@ -102,7 +104,7 @@ def _explain(faults: Sequence[Any]) -> tuple[int, str]:
     """Name the field and the rule of the first fault, never a value."""
     fault: dict[str, Any] = faults[0] if faults else {"type": "", "loc": (), "msg": "not valid"}
     if fault["type"] == "json_invalid":
-        return 400, "body: must be a JSON object"
+        return 400, _NO_JSON
     where, *path = [str(part) for part in fault["loc"]] or ["request"]
     name = ".".join(path)[:64] or where
     if not name.isprintable():

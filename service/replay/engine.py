@@ -22,9 +22,11 @@ from graph.context import DiagnosisContext
 from graph.contract import RunState, TraceEvent, TraceEventType
 from graph.diagnosis import build_diagnosis_graph, recursion_limit
 from graph.routes import PATHS, after_route_intent
+from graph.state import load_budget, load_ledger
 from nodes.archive import interrupted_entry
 from nodes.contract import CollectionEnd, EndCause
 from nodes.harness import ENDED_BY_RELEASE
+from nodes.model_calls import ModelCallOutcome, recounted
 from nodes.outside import GET_RUN, MISSING
 from nodes.ports import ORIGIN, ArchiveEntry, JournalBatch, ModelFactory, Resources, RunOrigin, RunRecord
 from nodes.run_end import end_without_result
@@ -240,8 +242,10 @@ class _Stage:
         end = self._bundle.by_kind["outside"].get("end")
         # A node that was cancelled at work told its own graph's state; a host knows the outer one's alone.
         inner = next((each.state for each in state.tasks if end and each.state), state)
-        usage = usage_of(getattr(inner, "values", {})) if "model_calls" in ended["fields"] else None
-        archive = [interrupted_entry(left_at, None)] if end is not None else []
+        values = getattr(inner, "values", {})
+        spent = _spent_beyond(values, self._bundle)
+        usage = usage_of({**values, **spent.accounts()}) if spent and "model_calls" in ended["fields"] else None
+        archive = [interrupted_entry(left_at, finished=False)] if end is not None else []
         await end_without_result(
             self._runs,
             self._journal,
@@ -250,9 +254,17 @@ class _Stage:
             run.error_code or "",
             ended["at"],
             usage=usage,
-            archive=archive,
+            events=spent.events if spent else (),
+            archive=[*(spent.archive if spent else ()), *archive],
         )
         return True
+
+
+def _spent_beyond(values: Mapping[str, Any], bundle: Bundle) -> ModelCallOutcome | None:
+    """Return the model calls of a node that was cut off (R116); None of a Run that had no accounts yet."""
+    if "ledger" not in values:
+        return None
+    return recounted(load_budget(values), load_ledger(values), bundle.by_kind["model_answer"])
 
 
 def _needs_state(bundle: Bundle) -> bool:
@@ -273,7 +285,8 @@ def _graph(bundle: Bundle, resources: Resources) -> CompiledStateGraph[Any, Any,
     """Build the graph the Run went through: a chat, a diagnosis, or a diagnosis that joined a chat's Run."""
     fork, saver = bundle.by_kind["fork"].get("state"), InMemorySaver() if _needs_state(bundle) else None
     if fork is None:
-        is_chat = any(key.endswith(":route_intent") for key in bundle.path)
+        # A chat that was cut off while it was routed has no intent.
+        is_chat = bundle.run.intent is None or any(key.endswith(":route_intent") for key in bundle.path)
     elif fork["node"] == "start_run":
         return build_diagnosis_graph(resources, saver, joins_run=True)
     else:

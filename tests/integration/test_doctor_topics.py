@@ -102,3 +102,14 @@ async def test_doctor_says_what_it_is_that_files_are_not_read_for(tmp_path: Path
     assert told["topic ahead"].text.endswith('; 1 file(s) with times in the future: is timezone = "UTC" theirs?')
     for name in ("packed", "gbk", "ahead"):
         assert (told[f"topic {name}"].ok, told[f"topic {name}"].broken) == (False, False)
+
+
+async def test_doctor_names_a_table_whose_listed_column_is_not_there(tmp_path: Path) -> None:
+    with contextlib.closing(sqlite3.connect(tmp_path / "shop.db")) as connection:
+        connection.execute("CREATE TABLE orders (id, status)")
+    entry = '[[datasource]]\nname = "{0}"\npath = "shop.db"\ntables.orders = ["id", "{0}"]\n'
+    catalog = tmp_path / "superbiz.toml"
+    catalog.write_text(entry.format("status") + entry.format("statsu"), encoding="utf-8-sig")
+    told = {finding.subject: finding for finding in await examine(load_settings(catalog=catalog, home=tmp_path), {})}
+    assert told["datasource status"].text == "1 tables, readable"
+    assert told["datasource statsu"].text.startswith("tables that cannot be read with their listed columns: orders")

@@ -23,8 +23,8 @@ from nodes.events import event
 from nodes.ports import JournalBatch, RunEnd
 from release.contract import ReleaseOutcome
 from service.contract import StorageError
-from service.home import open_stores
-from service.settings import load_settings
+from service.home import open_canonical, open_stores
+from service.settings import Settings, load_settings
 from service.store.clock import FixedClock
 from service.store.engine import create_engine, open_database, sqlite_url
 from service.store.journal import SqlJournal
@@ -32,7 +32,7 @@ from service.store.migrations.upgrade import HEAD, DatabaseTooNew, _scripts
 from service.store.runs import SqlRunStore
 from tests.data import ROOT
 from tests.first_tables import NAMES, make_first_tables
-from tests.stores import KINDS, OWN, a_run, own_database
+from tests.stores import KINDS, OWN, SERVER, a_run, own_database
 from tools.canonical.sql import canonical_metadata
 
 
@@ -219,3 +219,22 @@ def test_the_versions_are_shipped() -> None:
     assert "service.store.migrations.versions" in packages
     names = sorted(os.listdir(ROOT / "service/store/migrations/versions"))
     assert [name[:5] for name in names if name.startswith("v")] == [f"v{n:04}" for n in range(1, int(HEAD) + 1)]
+
+
+@pytest.mark.parametrize(
+    ("url", "why"),
+    [
+        ("postgresql://nobody-of-this-name@{host}/postgres", "account"),
+        ("postgresql://postgres@{host}/no-such-database", "no such database"),
+        ("postgresql://postgres@127.0.0.1:1/postgres", "nothing listens"),
+    ],
+)
+async def test_a_database_that_cannot_be_opened_is_told_apart_without_its_address(
+    tmp_path: Path, url: str, why: str
+) -> None:
+    await own_database()
+    url = url.format(host=f"{SERVER.host}:{SERVER.port}")
+    with pytest.raises(StorageError, match=why) as refused:
+        async with open_canonical(Settings(home=tmp_path, database_url=url)):
+            pass
+    assert not [part for part in ("nobody", "no-such", "127.0.0.1", ".invalid") if part in str(refused.value)]

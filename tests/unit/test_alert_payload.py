@@ -80,6 +80,18 @@ def test_keys_that_may_be_missing(name: str) -> None:
     assert question_of(Alert.model_validate(sent), "en")
 
 
+@pytest.mark.parametrize("name", ["startsAt", "annotations", "labels", "fingerprint"])
+def test_a_null_is_as_good_as_nothing(name: str) -> None:
+    assert question_of(Alert.model_validate(alert(**{name: None})), "en")
+
+
+def test_grafana_sends_the_same_as_version_1() -> None:
+    body = webhook(
+        alert(annotations=None, valueString="[ var='A' ]"), version="1", title="[FIRING:1]", state="alerting"
+    )
+    assert len(AlertmanagerWebhook.model_validate(body).firing) == 1
+
+
 def test_unknown_keys_are_ignored() -> None:
     body = webhook(alert(dashboardURL="x", values={"B": 1}), orgId=1, truncatedAlerts=3)
     assert len(AlertmanagerWebhook.model_validate(body).firing) == 1

@@ -6,6 +6,7 @@ import asyncio
 import errno
 import os
 import sqlite3
+import stat
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -127,6 +128,7 @@ def test_r134_what_is_accepted_is_what_the_index_lists(tmp_path_factory: pytest.
         (b"\x89PNG\r\n\x1a\n", "UTF-8"),
         (b"a\0b", "control characters"),
         (b"a\x1b[31m", "control characters"),
+        (b"a\x0cb", "control characters"),
         ("磁盘".encode("gb18030"), "UTF-8"),
         ("text".encode("utf-16"), "UTF-8"),
     ],
@@ -175,6 +177,21 @@ def test_r134_an_upload_is_searchable_at_once_and_replaces(base: Base) -> None:
     assert base.files() == ["disk.md", "other.md"]
     report = index_folder("kb", base.folder, base.index)
     assert (report.added, report.updated, report.removed) == (0, 0, 0)
+
+
+@pytest.mark.parametrize(("folder", "new"), [(0o755, 0o644), (0o770, 0o660), (0o700, 0o600)])
+def test_r134_whoever_may_read_the_folder_may_read_its_documents(base: Base, folder: int, new: int) -> None:
+    before = os.umask(0o077)  # as the command line has it for its own files
+    try:
+        base.folder.chmod(folder)
+        base.upload("new.md", "inodes exhausted")
+        (base.folder / "old.md").write_text("quota")
+        (base.folder / "old.md").chmod(0o664)
+        base.upload("old.md", "quota reached")
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((base.folder / "new.md").stat().st_mode) == new
+    assert stat.S_IMODE((base.folder / "old.md").stat().st_mode) == 0o664
 
 
 def test_r134_the_same_upload_twice_is_no_change(base: Base) -> None:

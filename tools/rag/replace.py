@@ -42,7 +42,7 @@ def replace_document(name: str, folder: Path, index_path: Path, file_name: str, 
     _index_whole_first(name, folder, index_path)
     try:
         _remove_left_behind(folder)
-        staged = _write_beside(folder, data)
+        staged = _write_beside(folder, data, _mode_for(folder / file_name))
     except OSError as error:
         raise KnowledgeError(f"knowledge {name}: {_reason(error)}") from None
     try:
@@ -87,12 +87,22 @@ def _index(connection: sqlite3.Connection, folder: Path, file_name: str) -> int:
     return int(row[0])
 
 
-def _write_beside(folder: Path, data: bytes) -> Path:
+def _mode_for(target: Path) -> int:
+    """Keep a file's mode; a new one is for whoever may use its folder, whatever this process gives its own files."""
+    with contextlib.suppress(FileNotFoundError):
+        status = target.lstat()
+        if stat.S_ISREG(status.st_mode):
+            return stat.S_IMODE(status.st_mode)
+    return stat.S_IMODE(target.parent.stat().st_mode) & 0o666
+
+
+def _write_beside(folder: Path, data: bytes, mode: int) -> Path:
     """Write a file in the folder itself: only there can it take a name's place in one step."""
     staged = folder / f"{SIDE_PREFIX}{uuid.uuid4().hex}.new"
-    descriptor = os.open(staged, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+    descriptor = os.open(staged, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
         with open(descriptor, "wb") as stream:
+            os.fchmod(descriptor, mode)
             stream.write(data)
             stream.flush()
             os.fsync(stream.fileno())

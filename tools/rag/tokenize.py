@@ -16,6 +16,7 @@ from itertools import chain
 import rjieba
 import snowballstemmer
 
+from tools.rag.circumstances import without_circumstances
 from tools.rag.stop_words import STOP_WORDS
 
 MAX_TERM_CHARS = 64
@@ -46,8 +47,8 @@ class QueryTerms:
 
 
 def query_terms(text: str) -> QueryTerms:
-    """Return the terms of a query, without stop words unless nothing else is there."""
-    words = _WORD.findall(unicodedata.normalize("NFKC", text))
+    """Return the terms of a query, without its circumstances, and without stop words unless nothing else is there."""
+    words = _WORD.findall(without_circumstances(unicodedata.normalize("NFKC", text)))
     telling = [word for word in words if word.lower() not in STOP_WORDS]
     per_word = [
         [term for term in _terms_of(word) if term not in STOP_WORDS or not _is_han(term[0])] for word in telling
