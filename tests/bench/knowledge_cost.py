@@ -18,10 +18,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tests.data import ROOT
-from tools.rag import schema, search
 from tools.rag.evaluate import load_queries
 from tools.rag.index import index_folder
-from tools.rag.search import CANDIDATES, TITLE_WEIGHT, search_index
+from tools.rag.search import CANDIDATES, TITLE_WEIGHT, match_expression, search_index
 from tools.rag.tokenize import query_terms
 
 LIMIT = 3.0
@@ -73,16 +72,6 @@ def timed(work: Callable[[], object]) -> float:
     start = time.perf_counter()
     work()
     return time.perf_counter() - start
-
-
-def match_expression(path: Path, query: str) -> str:
-    """Return what the search asks FTS5 for a query."""
-    connection, terms = schema.open_reader(path), query_terms(query)
-    assert connection is not None
-    try:
-        return search._expression(terms, search._weights(connection, terms))
-    finally:
-        schema.close(connection)
 
 
 def compare(path: Path, queries: list[str], rounds: int) -> float:

@@ -92,6 +92,18 @@ def _hit(connection: sqlite3.Connection, weights: Mapping[str, float], found: _F
     )
 
 
+def match_expression(path: Path, query: str) -> str:
+    """Return what FTS5 is asked for a query. Raises IndexMissingError, sqlite3.Error."""
+    connection = schema.open_reader(path)
+    if connection is None:
+        raise IndexMissingError(path.stem)
+    try:
+        terms = query_terms(query)
+        return _expression(terms, _weights(connection, terms))
+    finally:
+        schema.close(connection)
+
+
 def _expression(terms: QueryTerms, weights: Mapping[str, float]) -> str:
     rarest = sorted(terms.ranked, key=lambda term: -weights[term])[:MAX_MATCH_TERMS]
     return " OR ".join(f'"{term}"' for term in rarest)
