@@ -215,8 +215,16 @@ def prepared(folder: Path) -> Path:
     return folder
 
 
+async def warm(folder: Path) -> None:
+    """Open the stack once before anything is forked: what is imported at its first use is then there in every child."""
+    async with opened(folder, None, None, 0.0) as app:
+        assert app.graph
+        assert app.chat
+
+
 def main(root: Path, url: str | None, wanted: list[str]) -> None:
     """Print the undisturbed Run and every disturbed one."""
+    asyncio.run(warm(prepared(root / "warm")))
     whole = prepared(root / "whole")
     assert forked(run(whole, url, None)) == 0
     places = lines(whole / "places")
