@@ -37,11 +37,6 @@ class ModelCallLedger(GraphModel):
         return ModelCallLedger(accounts={**self.accounts, component: after})
 
     @property
-    def audited_calls(self) -> int:
-        """Attempts made by all components."""
-        return sum(account.rounds for account in self.accounts.values())
-
-    @property
     def usage_unavailable(self) -> int:
         """Attempts whose usage is unknown: a gap, never zero consumption (R116)."""
         return sum(account.usage_unavailable for account in self.accounts.values())

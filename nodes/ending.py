@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,8 +11,8 @@ from nodes.events import event
 from nodes.node_run import ACTIVE, NodeResult, NodeRun
 from nodes.ports import ArchiveEntry, RunEnd, RunRecord
 from nodes.usage import end_fields
-from release.contract import ReleaseErrorCode, ReleaseOutcome, ReleaseReason
-from release.decision import ReleaseDecision
+from release.contract import ReleaseErrorCode, ReleaseReason
+from release.decision import ReleaseDecision, nothing_released
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class Ending:
         ended_at, runs, run_id = self.run.clock.now(), self.run.resources.runs, self.run.run.run_id
         if await runs.transition(run_id, ACTIVE, decision.internal_end, self._run_end(decision, ended_at)):
             return decision
-        decision = _cancelled()
+        decision = nothing_released(RunState.CANCELLED, ReleaseReason.CANCELLED, ReleaseErrorCode.CANCELLED)
         still = frozenset({RunState.CANCEL_REQUESTED})
         if await runs.transition(run_id, still, RunState.CANCELLED, self._run_end(decision, ended_at)):
             return decision
@@ -94,8 +94,17 @@ class Ending:
         return self.stop_reason.value if self.stop_reason else None
 
 
-def is_end_of(record: RunRecord, decision: ReleaseDecision) -> bool:
-    """Whether the Run ended by this very decision."""
+def decided_before(record: RunRecord | None, decide: Callable[[bool], ReleaseDecision]) -> ReleaseDecision | None:
+    """Find the decision that this very execution had written when it was interrupted: there is one end (R8).
+
+    `decide` decides as if the Run were active still; its argument says whether the run timeout has passed.
+    """
+    if record is None or record.ended_at is None:
+        return None
+    return next((made for made in map(decide, (False, True)) if _is_end_of(record, made)), None)
+
+
+def _is_end_of(record: RunRecord, decision: ReleaseDecision) -> bool:
     written = (record.internal_state, record.release_outcome, record.published_result, record.fallback)
     return written == (decision.internal_end, decision.outcome, _published(decision), _fallback(decision))
 
@@ -120,12 +129,3 @@ def _published(decision: ReleaseDecision) -> dict[str, Any] | None:
 
 def _fallback(decision: ReleaseDecision) -> dict[str, Any] | None:
     return decision.fallback.model_dump(mode="json") if decision.fallback else None
-
-
-def _cancelled() -> ReleaseDecision:
-    return ReleaseDecision(
-        outcome=ReleaseOutcome.NONE,
-        internal_end=RunState.CANCELLED,
-        reason=ReleaseReason.CANCELLED,
-        error_code=ReleaseErrorCode.CANCELLED,
-    )

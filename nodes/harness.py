@@ -27,16 +27,13 @@ from nodes.lease import lease_kept
 from nodes.model_calls import recounted
 from nodes.node_run import CURRENT_NODE, NodeResult, NodeRun, RecordingClock
 from nodes.outside import Outside, observed
-from nodes.ports import ORIGIN, ArchiveEntry, JournalBatch, Resources, RunOrigin, RunRecord, owner_called
+from nodes.ports import ORIGIN, TERMINAL, ArchiveEntry, JournalBatch, Resources, RunOrigin, RunRecord, owner_called
 from nodes.run_end import LIVE, end_without_result
 from nodes.usage import usage_of
 from tools.catalog import parse_time
 
 logger = logging.getLogger("superbiz.harness")
 
-TERMINAL = frozenset(
-    {RunState.SUCCESS, RunState.FAILED, RunState.CANCELLED, RunState.TIMED_OUT, RunState.BUDGET_EXHAUSTED}
-)
 ENDED_BY_RELEASE = frozenset({RunState.SUCCESS, RunState.FAILED, RunState.BUDGET_EXHAUSTED})
 
 Node = Callable[[Any, NodeRun], Awaitable[NodeResult]]

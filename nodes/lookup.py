@@ -13,10 +13,10 @@ from nodes.contract import CallInHand
 from nodes.events import event, tool_completed, tool_failed
 from nodes.node_run import NodeRun
 from nodes.ports import ArchiveEntry
-from nodes.tool_boundary import execute, observation_size, observe, withheld
+from nodes.tool_boundary import NotRecorded, execute, observation_size, observe, withheld
 from release.answers.contract import LOOKUP_ID
 from release.contract import ReleaseErrorCode
-from tools.canonical.store import CanonicalRecordTooLarge, CanonicalStoreUnavailable
+from tools.canonical.store import CanonicalStoreUnavailable
 from tools.contract import CanonicalRecord, EvidenceKind, InvalidInput, InvocationStatus, ToolErrorCode
 from tools.envelope_protocol import check_input
 from tools.evidence_tool import EvidenceTool, ObservationContractViolation
@@ -49,9 +49,11 @@ async def look_up(question: str, run: NodeRun, budget: RunBudget) -> Lookup:
         return Lookup(budget, error=ReleaseErrorCode.KNOWLEDGE_LOOKUP_FAILED)
     try:
         record = await execute(tool, call, run.run, run.resources.canonical, run.clock)
-    except (CanonicalStoreUnavailable, CanonicalRecordTooLarge):
-        # What cannot be recorded cannot be cited: fail closed (R65).
-        return Lookup(budget, error=ReleaseErrorCode.KNOWLEDGE_LOOKUP_FAILED)
+    except NotRecorded as missing:
+        # What cannot be recorded cannot be cited: fail closed (R65). A lookup that was made counts all the same.
+        return Lookup(
+            budget.with_tool_call() if missing.ran else budget, error=ReleaseErrorCode.KNOWLEDGE_LOOKUP_FAILED
+        )
     asked = budget.with_tool_call()
     if not await run.still_active():
         return Lookup(asked, late=True, events=[event(TraceEventType.LATE_RESULT_DROPPED, stage="tool")])

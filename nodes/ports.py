@@ -19,6 +19,11 @@ if TYPE_CHECKING:
     # Who only reads what Runs left has no messages.
     from langchain_core.messages import AIMessage, BaseMessage
 
+TERMINAL = frozenset(
+    {RunState.SUCCESS, RunState.FAILED, RunState.CANCELLED, RunState.TIMED_OUT, RunState.BUDGET_EXHAUSTED}
+)
+"""States that no transition leaves (R8)."""
+
 
 class Clock(Protocol):
     """Wall clock of the Run; injected so that a replay reads the same times."""

@@ -13,7 +13,7 @@ from nodes.events import gain_events, tool_completed, tool_failed
 from nodes.messages import error_observation
 from nodes.node_run import NodeResult, NodeRun
 from nodes.progress_rules import judge_result
-from nodes.tool_boundary import observation_size, observe, withheld
+from nodes.tool_boundary import observation_size, observe, unrecorded, withheld
 from tools.canonical.store import CanonicalStoreUnavailable, canonical_key
 from tools.contract import (
     CanonicalRecord,
@@ -123,11 +123,7 @@ def _violated(
 def _unavailable(before: DiagnosisProgressTracker, call: CallInHand, run: NodeRun) -> NodeResult:
     # The result is gone between two steps: answered like an ERROR, nothing is made up; the call ended, so it is
     # indexed and its record's absence becomes a limitation (R17, R65).
-    gone = CompletedCall(
-        tool_call_id=call.tool_call_id,
-        tool_name=call.tool_name,
-        canonical_key=canonical_key(run.run.run_id, call.tool_call_id),
-    )
+    gone = unrecorded(run.run.run_id, call)
     ended = CollectionEnd(cause=EndCause.FAULT, fault="CANONICAL_STORE")
     rejection = Rejection(error_code=RequestErrorCode.OBSERVATION_CONTRACT_VIOLATION)
     update = {

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 from graph.contract import TraceEvent, TraceEventType
 from graph.state import DiagnosisState, load_tracker
 from graph.tracker import DiagnosisProgressTracker
 from nodes.contract import CollectionEnd, EndCause
-from nodes.ending import Ending, is_end_of
+from nodes.ending import Ending, decided_before
 from nodes.events import event
 from nodes.evidence import guarded_evidence
 from nodes.guarding import load_draft, load_guard
 from nodes.node_run import NodeResult, NodeRun
-from nodes.ports import RunRecord
 from nodes.usage import usage_of
 from release.contract import AgentOutputFailure, DiagnosisDraft, ProgressSnapshot, ViolationCode
 from release.decision import DiagnosisAgentExecution, DiagnosisReleaseUseCase, ReleaseDecision, ReleaseInput
@@ -32,24 +30,9 @@ async def release(state: DiagnosisState, run: NodeRun) -> NodeResult:
             ReleaseInput(state["query"], given, guard.evidence, guard.semantics, run.run.language)
         )
 
-    decision = _decided_before(run.record, execution, decide)
+    decision = decided_before(run.record, lambda late: decide(replace(execution, cancelled=False, timed_out=late)))
     end = Ending(run, usage_of(state), execution.stop_reason)
     return end.result(decision or await end.write(decide(execution)), events)
-
-
-def _decided_before(
-    record: RunRecord | None,
-    execution: DiagnosisAgentExecution,
-    decide: Callable[[DiagnosisAgentExecution], ReleaseDecision],
-) -> ReleaseDecision | None:
-    """Find the decision that this very execution had written when it was interrupted: there is one end (R8)."""
-    if record is None or record.ended_at is None:
-        return None
-    for timed_out in (False, True):
-        decision = decide(replace(execution, cancelled=False, timed_out=timed_out))
-        if is_end_of(record, decision):
-            return decision
-    return None
 
 
 async def _execution(state: DiagnosisState, run: NodeRun) -> tuple[DiagnosisAgentExecution, list[TraceEvent]]:

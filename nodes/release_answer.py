@@ -7,7 +7,7 @@ from dataclasses import replace
 from graph.state import ChatState
 from nodes.answers import Reply
 from nodes.contract import EndCause
-from nodes.ending import Ending, is_end_of
+from nodes.ending import Ending, decided_before
 from nodes.node_run import NodeResult, NodeRun
 from nodes.usage import usage_of
 from release.answers.decision import decide_answer
@@ -18,7 +18,10 @@ async def release_answer(state: ChatState, run: NodeRun) -> NodeResult:
     """Decide, then write the end; an acknowledged cancel wins over every answer."""
     reply = Reply.model_validate(state.get("reply") or {})
     end = Ending(run, usage_of(state))
-    result = end.result(_decided_before(reply, run) or await end.write(_decide(reply, run)))
+    before = decided_before(
+        run.record, lambda late: decide_answer(reply.chat or reply.knowledge, reply.error, timed_out=late)
+    )
+    result = end.result(before or await end.write(_decide(reply, run)))
     public = {name: result.update["outcome"][name] for name in PUBLIC}
     return replace(result, update={"run_id": run.run.run_id, **public})
 
@@ -36,14 +39,3 @@ def _decide(reply: Reply, run: NodeRun) -> ReleaseDecision:
         cancelled=EndCause.CANCELLED in causes,
         timed_out=EndCause.TIMED_OUT in causes,
     )
-
-
-def _decided_before(reply: Reply, run: NodeRun) -> ReleaseDecision | None:
-    """Find the decision that this very execution had written when it was interrupted: there is one end (R8)."""
-    if run.record is None or run.record.ended_at is None:
-        return None
-    for timed_out in (False, True):
-        decision = decide_answer(reply.chat or reply.knowledge, reply.error, timed_out=timed_out)
-        if is_end_of(run.record, decision):
-            return decision
-    return None

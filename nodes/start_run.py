@@ -45,13 +45,14 @@ def checked_question(query: object) -> str:
     return text
 
 
-def checked_session(session_id: object) -> str | None:
-    """Return the session's id. Raises InvalidQuestion when it is no text of 1 to 128 printable characters."""
+def checked_session(session_id: object, field: str = "session_id") -> str | None:
+    """Return the session's id. Raises InvalidQuestion, naming `field`: 1 to 128 printable characters, not all blank."""
     if session_id is None:
         return None
-    if not isinstance(session_id, str) or not 0 < len(session_id) <= MAX_SESSION_CHARS or not session_id.isprintable():
-        raise InvalidQuestion(f"session_id: must be a text of 1 to {MAX_SESSION_CHARS} printable characters")
-    return session_id
+    text = session_id if isinstance(session_id, str) and session_id.isprintable() else ""
+    if not text.strip() or len(text) > MAX_SESSION_CHARS:
+        raise InvalidQuestion(f"{field}: must be 1 to {MAX_SESSION_CHARS} printable characters")
+    return text
 
 
 async def start_run(state: DiagnosisState, run: NodeRun) -> NodeResult:

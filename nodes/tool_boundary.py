@@ -8,9 +8,10 @@ import logging
 from collections.abc import Iterator
 from typing import Any
 
+from graph.tracker import CompletedCall
 from nodes.contract import CallInHand, RunSettings
 from nodes.ports import Clock
-from tools.canonical.store import CanonicalRecordTooLarge, CanonicalStore, CanonicalStoreUnavailable
+from tools.canonical.store import CanonicalRecordTooLarge, CanonicalStore, CanonicalStoreUnavailable, canonical_key
 from tools.contract import MAX_OBSERVATION_BYTES, CanonicalRecord, EvidenceStatus, InvocationStatus, ToolErrorCode
 from tools.envelope_protocol import check_input
 from tools.evidence_tool import CallContext, EvidenceTool, ObservationContractViolation, ToolFailure, ToolOutcome
@@ -18,13 +19,38 @@ from tools.evidence_tool import CallContext, EvidenceTool, ObservationContractVi
 logger = logging.getLogger("superbiz.tools")
 
 
+class NotRecorded(Exception):
+    """There is no finished record of the call, so it proves nothing (R65); `ran` says whether the tool was asked."""
+
+    def __init__(self, fault: str, *, ran: bool) -> None:
+        super().__init__(fault)
+        self.fault = fault
+        self.ran = ran
+
+
 async def execute(
     tool: EvidenceTool, call: CallInHand, settings: RunSettings, store: CanonicalStore, clock: Clock
 ) -> CanonicalRecord:
-    """Execute one call and return its finished record. Raises CanonicalStoreUnavailable, CanonicalRecordTooLarge."""
+    """Execute one call and return its finished record. Raises NotRecorded."""
+    ran = False
+    try:
+        begun = await _begun(tool, call, settings, store, clock)
+        if begun.status is not InvocationStatus.PROJECTING:
+            return begun
+        finished, ran = await _finished(tool, begun, settings, clock), True
+        return await _stored(finished, store)
+    except CanonicalStoreUnavailable:
+        raise NotRecorded("CANONICAL_STORE", ran=ran) from None
+    except CanonicalRecordTooLarge:
+        raise NotRecorded("CANONICAL_RECORD_TOO_LARGE", ran=ran) from None
+
+
+async def _begun(
+    tool: EvidenceTool, call: CallInHand, settings: RunSettings, store: CanonicalStore, clock: Clock
+) -> CanonicalRecord:
     assert call.scope is not None
     assert call.input is not None
-    begun = await store.begin(
+    return await store.begin(
         CanonicalRecord(
             run_id=settings.run_id,
             tool_call_id=call.tool_call_id,
@@ -35,9 +61,9 @@ async def execute(
             created_at=clock.now(),
         )
     )
-    if begun.status is not InvocationStatus.PROJECTING:
-        return begun
-    finished = await _finished(tool, begun, settings, clock)
+
+
+async def _stored(finished: CanonicalRecord, store: CanonicalStore) -> CanonicalRecord:
     for record in _smaller_and_smaller(finished):
         try:
             stored = await store.finish(record)
@@ -115,6 +141,12 @@ def observe(tool: EvidenceTool, tool_call_id: str, record: CanonicalRecord, resu
 def observation_size(observation: dict[str, Any]) -> int:
     """Return the UTF-8 bytes of an observation. Raises ValueError, TypeError where it is no JSON data."""
     return len(json.dumps(observation, ensure_ascii=False, separators=(",", ":")).encode())
+
+
+def unrecorded(run_id: str, call: CallInHand) -> CompletedCall:
+    """Return the index's entry of a call that ended without a record; no scope counts as checked (R17)."""
+    key = canonical_key(run_id, call.tool_call_id)
+    return CompletedCall(tool_call_id=call.tool_call_id, tool_name=call.tool_name, canonical_key=key)
 
 
 def withheld(record: CanonicalRecord) -> CanonicalRecord:

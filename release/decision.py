@@ -76,7 +76,11 @@ class ReleaseInput:
 
 @dataclass(frozen=True, slots=True)
 class ReleaseDecision:
-    """What leaves the Run and how it ends (R94): exactly one of `published`, `fallback` and `error_code` is set."""
+    """What leaves the Run and how it ends (R94): exactly one of `published`, `fallback` and `error_code` is set.
+
+    `internal_end` is the explicit mark of a termination that was handled: BUDGET_EXHAUSTED beside a fallback takes the
+    place of the success transition (R140).
+    """
 
     outcome: ReleaseOutcome
     internal_end: RunState
@@ -84,11 +88,6 @@ class ReleaseDecision:
     published: PublishedResult | PublishedKnowledge | PublishedChat | None = None
     fallback: SafeFallback | None = None
     error_code: ReleaseErrorCode | None = None
-
-    @property
-    def handled_termination(self) -> bool:
-        """The explicit mark of a budget fallback, whose success transition is skipped (R94, R140)."""
-        return self.fallback is not None and self.internal_end is RunState.BUDGET_EXHAUSTED
 
 
 def next_stage(
@@ -120,7 +119,7 @@ class DiagnosisReleaseUseCase:
         """Decide; total over every input, and fail closed where an input contradicts itself."""
         execution = given.execution
         if execution.cancelled:
-            return _ended(RunState.CANCELLED, ReleaseReason.CANCELLED, ReleaseErrorCode.CANCELLED)
+            return nothing_released(RunState.CANCELLED, ReleaseReason.CANCELLED, ReleaseErrorCode.CANCELLED)
         if execution.timed_out:
             return _with_facts(given, ReleaseReason.TIMED_OUT, ReleaseErrorCode.RUN_TIMED_OUT, fault=True)
         if execution.fault:
@@ -187,7 +186,7 @@ def _with_facts(
     """Publish what was verified; where nothing was, the Run failed (R60, R78, R84, R87, R88g)."""
     if given.execution.snapshot.observed_facts:
         return _fallback(given, reason, fault=fault)
-    return _ended(RunState.TIMED_OUT if given.execution.timed_out else RunState.FAILED, reason, error)
+    return nothing_released(RunState.TIMED_OUT if given.execution.timed_out else RunState.FAILED, reason, error)
 
 
 def _fallback(
@@ -212,5 +211,6 @@ def _fallback(
     )
 
 
-def _ended(state: RunState, reason: ReleaseReason, error: ReleaseErrorCode) -> ReleaseDecision:
+def nothing_released(state: RunState, reason: ReleaseReason, error: ReleaseErrorCode) -> ReleaseDecision:
+    """Decide that nothing leaves the Run."""
     return ReleaseDecision(outcome=ReleaseOutcome.NONE, internal_end=state, reason=reason, error_code=error)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from nodes.ports import RunRecord
-from nodes.start_run import checked_question
+from nodes.start_run import checked_question, checked_session
 from release.contract import ReleaseOutcome
 from service.app import App
 from service.contract import DiagnosisReport
@@ -47,7 +47,7 @@ async def diagnose(
     `overrides` are fields of DiagnosisContext. Raises InvalidQuestion, SettingsError, ValueError (unknown model) before
     anything is stored, and CancelledError after the Run was marked CANCELLED.
     """
-    query = checked_question(question)
+    query, session_id = checked_question(question), checked_session(session_id)
     context = app.settings.context(**{**(overrides or {}), "at": at})
     app.resources.models.client(context.model)
     execution = Execution(app, context, on_step=on_step)

@@ -25,7 +25,7 @@ from nodes.harness import session_lock
 from nodes.lease import lease_renewed
 from nodes.node_run import ACTIVE
 from nodes.ports import JournalBatch, RunOrigin, RunRecord, SessionBusy
-from nodes.start_run import checked_question
+from nodes.start_run import checked_question, checked_session
 from service.app import App
 from service.contract import StepView
 from service.endings import end_free_run
@@ -140,6 +140,7 @@ class RunManager:
         then nothing is stored.
         """
         query = checked_question(question.text)
+        checked_session(question.session_id)
         context = self._app.settings.context(at=question.at, language=question.language, intent=question.intent)
         self._app.resources.models.client(context.model)
         # Whoever asks may leave at any moment; a Run that is stored must have its task.

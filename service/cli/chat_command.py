@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from service.cli.chat_texts import CHAT_TEXTS, STAGES
-from service.cli.console import STOPS, CliError, ExitCode, complain, plain, print_json_line, say
+from service.cli.console import STOPS, ExitCode, complain, plain, print_json_line, say
 from service.cli.options import CatalogOption, LanguageOption, settings_from
 
 if TYPE_CHECKING:
@@ -46,10 +46,9 @@ def chat(
 ) -> int:
     """Ask and answer in a session, at a terminal or through pipes: one question a line."""
     settings = settings_from(catalog=catalog, language=language, model=model)
-    from nodes.start_run import MAX_SESSION_CHARS
+    from nodes.start_run import checked_session
 
-    if session is not None and not (session.strip() and len(session) <= MAX_SESSION_CHARS and session.isprintable()):
-        raise CliError(f"--session: must be 1 to {MAX_SESSION_CHARS} printable characters")
+    checked_session(session, "--session")
     settings.context(at=at)
     with asyncio.Runner() as runner:
         return Conversation(settings, runner, session, at, verbose=verbose, as_json=json).hold()
@@ -175,9 +174,9 @@ class Conversation:
                 watcher.cancel()
 
     def _show(self, app: App, report: DiagnosisReport) -> None:
-        from service.cli.report import answer_lines, operator_text
         from service.cli.run_commands import calls_of
-        from service.cli.texts import texts
+        from service.report import answer_lines, operator_text
+        from service.report_texts import texts
 
         calls = self._runner.run(calls_of(app.journal, report.run_id)) if report.run_id else {}
         word = texts(self._settings.language)

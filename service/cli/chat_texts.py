@@ -9,17 +9,13 @@ CHAT_TEXTS: Mapping[str, Mapping[str, str]] = {
         "welcome": "输入问题，回车发送。/new 开始新会话，/exit 退出；运行中按 Ctrl-C 取消。",
         "session": "会话",
         "cancelling": "正在取消……",
-        "cancelled": "本次运行已取消。",
         "commands": "可用命令：/new、/exit",
-        "bye": "再见。",
     },
     "en": {
         "welcome": "Type a question and press Enter. /new starts a new session, /exit leaves; Ctrl-C cancels a run.",
         "session": "Session",
         "cancelling": "cancelling…",
-        "cancelled": "This run was cancelled.",
         "commands": "Commands: /new, /exit",
-        "bye": "Bye.",
     },
 }
 

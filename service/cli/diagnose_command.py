@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from service.cli.console import CliError, ExitCode, plain, print_json, run_async, say
+from service.cli.console import ExitCode, plain, print_json, run_async, say
 from service.cli.options import CatalogOption, JsonOption, LanguageOption, settings_from
 
 if TYPE_CHECKING:
@@ -36,8 +36,6 @@ def diagnose(
     """Diagnose a question; exit status 0 when a conclusion or a fallback was published."""
     settings = settings_from(catalog=catalog, language=language, model=model)
     overrides = {"no_gain_threshold": no_gain_threshold, "protocol_violation_threshold": protocol_threshold}
-    if session is not None and (not session.strip() or len(session) > 128):
-        raise CliError("--session: must be 1 to 128 characters")
     return run_async(lambda: _diagnose(settings, question, at, session, overrides, as_json=json, with_trace=trace))
 
 
@@ -53,11 +51,12 @@ async def _diagnose(
 ) -> int:
     # Before anything is loaded, opened or written: what is wrong with the command itself.
     settings.context(at=at, **overrides)
-    from nodes.start_run import checked_question
+    from nodes.start_run import checked_question, checked_session
     from service.app import open_app
     from service.diagnosis import diagnose as run_diagnosis
 
     checked_question(question)
+    checked_session(session, "--session")
     async with open_app(settings) as app:
         report = await run_diagnosis(
             app,
@@ -79,8 +78,8 @@ def _show_step(view: StepView) -> None:
 
 
 async def _show_report(app: App, question: str, report: DiagnosisReport, *, with_trace: bool) -> None:
-    from service.cli.report import report_lines
     from service.cli.run_commands import calls_of, trace_lines
+    from service.report import report_lines
 
     calls = await calls_of(app.journal, report.run_id) if report.run_id else {}
     offline = app.resources.models.client(None).semantic_guard_is_lexical

@@ -5,22 +5,19 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from service.cli.console import CliError, ExitCode, print_json, run_async, say
-from service.cli.options import JsonOption, settings_from
+from service.cli.options import JsonOption, settings_from, stores
 from service.cli.run_commands import RunArgument, find_run
 
 if TYPE_CHECKING:
     from service.replay.bundle import Bundle
     from service.replay.compare import Comparison
     from service.replay.what_if import History, WhatIf
-    from service.store.journal import SqlJournal
-    from service.store.runs import SqlRunStore
 
 FileOption = Annotated[Path | None, typer.Option("--output", "-o", help="File to write. Default: stdout.")]
 RunOrFile = Annotated[str, typer.Argument(help="A run id, a unique beginning of one, `last`, or a bundle's file.")]
@@ -94,7 +91,7 @@ async def _import(path: Path) -> int:
     from service.store.clock import SystemClock
 
     bundle = read_file(path)
-    async with _stores() as (runs, journal):
+    async with stores() as (runs, journal):
         new = await import_bundle(bundle, runs, journal, SystemClock().now())
     say(f"imported run {bundle.run_id}" if new else f"run {bundle.run_id} is here already")
     return ExitCode.OK
@@ -196,7 +193,7 @@ def names_a_file(name: str) -> bool:
 async def _of_run(name: str) -> Bundle:
     from service.replay.export import export_run
 
-    async with _stores() as (runs, journal):
+    async with stores() as (runs, journal):
         return await export_run(await find_run(runs, name), journal)
 
 
@@ -229,9 +226,3 @@ def _show(bundle: Bundle, found: Comparison, left_at: str | None) -> None:
     for each in found.first:
         say(f"  {each}")
     say(f"  {found.entries} of {len(bundle.entries)} entries differ in all", style="dim")
-
-
-def _stores() -> AbstractAsyncContextManager[tuple[SqlRunStore, SqlJournal]]:
-    from service.home import open_stores
-
-    return open_stores(settings_from())

@@ -5,13 +5,12 @@ from __future__ import annotations
 import json as jsonlib
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from service.cli.console import CliError, ExitCode, moment, print_json, run_async, say, show_table, table_of
-from service.cli.options import JsonOption, settings_from
+from service.cli.options import JsonOption, settings_from, stores
 
 if TYPE_CHECKING:
     from nodes.ports import RunRecord
@@ -50,7 +49,7 @@ def trace(run: RunArgument, json: JsonOption = False) -> int:
 
 
 async def _runs(limit: int, *, as_json: bool) -> int:
-    async with _stores() as (store, _):
+    async with stores() as (store, _):
         records = await store.runs(limit)
     if as_json:
         print_json({"runs": [run_json(record) for record in records]})
@@ -74,11 +73,11 @@ async def _runs(limit: int, *, as_json: bool) -> int:
 
 async def _show(name: str, *, with_evidence: bool, as_json: bool) -> int:
     from service.cli.evidence import evidence_lines
-    from service.cli.report import report_lines, scope_text
-    from service.cli.texts import texts
     from service.diagnosis import report_of
+    from service.report import report_lines, scope_text
+    from service.report_texts import texts
 
-    async with _stores() as (store, journal):
+    async with stores() as (store, journal):
         record = await find_run(store, name)
         calls = await calls_of(journal, record.run_id)
         context = (await journal.archived(record.run_id, "settings")).get("context", {})
@@ -109,7 +108,7 @@ async def _show(name: str, *, with_evidence: bool, as_json: bool) -> int:
 
 
 async def _trace(name: str, *, as_json: bool) -> int:
-    async with _stores() as (store, journal):
+    async with stores() as (store, journal):
         record = await find_run(store, name)
         events, steps = await journal.trace(record.run_id), await journal.steps(record.run_id)
     if as_json:
@@ -210,9 +209,3 @@ def run_json(record: RunRecord) -> dict[str, Any]:
 def _cut(text: str) -> str:
     line = " ".join(text.split())
     return line if len(line) <= MAX_QUESTION_CHARS else line[: MAX_QUESTION_CHARS - 1] + "…"
-
-
-def _stores() -> AbstractAsyncContextManager[tuple[SqlRunStore, SqlJournal]]:
-    from service.home import open_stores
-
-    return open_stores(settings_from())

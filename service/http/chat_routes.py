@@ -12,7 +12,7 @@ from fastapi import APIRouter, Header, Path, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
 from nodes.ports import RunRecord
-from nodes.start_run import MAX_QUESTION_CHARS, InvalidQuestion
+from nodes.start_run import MAX_QUESTION_CHARS, InvalidQuestion, checked_session
 from service.http.errors import ApiError, ApiErrorCode
 from service.http.schemas import (
     SESSION_PATTERN,
@@ -180,8 +180,10 @@ def event_id(text: str) -> EventId:
 
 
 def _session(name: str) -> str:
-    if not name.isprintable():
-        raise ApiError(422, ApiErrorCode.INVALID_REQUEST, "Id: must be 1 to 128 printable characters")
+    try:
+        checked_session(name, "Id")
+    except InvalidQuestion as error:
+        raise ApiError(422, ApiErrorCode.INVALID_REQUEST, str(error)) from None
     return name
 
 

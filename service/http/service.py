@@ -47,7 +47,7 @@ class Service:
 
     def text_of(self, record: RunRecord) -> str:
         """Write what a Run published, or that it published nothing, as text (R55)."""
-        from service.cli.report import answer_lines
+        from service.report import answer_lines
 
         lines = answer_lines(report_of(record), {}, self.language_of(record))
         return "\n".join(line.text for line in lines).strip()

@@ -16,6 +16,7 @@ from tools.contract import CanonicalRecord
 
 FORMAT: Final = "superbiz.run/1"
 NODE_KEY = r"^[0-9]{4,6}:[a-z_]{1,64}$"
+MAX_KEY_CHARS: Final = 255
 RUN_ID = r"^[A-Za-z0-9_.:\-]{1,128}$"
 
 NodeKey = Annotated[str, StringConstraints(pattern=NODE_KEY)]

@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic.json_schema import models_json_schema
 
-from service.replay.format import FORMAT, PAYLOADS, RUN_ID
+from service.replay.format import FORMAT, MAX_KEY_CHARS, PAYLOADS, RUN_ID
 from service.replay.text import MAX_ENTRIES
 
 _DIGEST = {"type": "string", "pattern": "^[0-9a-f]{64}$"}
@@ -35,7 +35,7 @@ def bundle_schema() -> dict[str, Any]:
 
 
 def _entry(kind: str, key: str | None, payload: dict[str, Any]) -> dict[str, Any]:
-    named = {"type": "string", "maxLength": 255} if key is None else {"const": key}
+    named = {"type": "string", "maxLength": MAX_KEY_CHARS} if key is None else {"const": key}
     return {
         "type": "object",
         "properties": {"kind": {"const": kind}, "key": named, "digest": _DIGEST, "payload": payload},

@@ -14,16 +14,15 @@ from typing import Any, Final, NoReturn
 from pydantic import ValidationError
 
 from service.replay.bundle import Bundle, Entry
-from service.replay.format import FORMAT, RUN_ID, payload_model
+from service.replay.format import FORMAT, MAX_KEY_CHARS, RUN_ID, payload_model
 from tools.scope import canonical_json
 
 MAX_BUNDLE_BYTES: Final = 64 * 1024 * 1024
 MAX_ENTRIES: Final = 100_000
 MAX_DEPTH: Final = 64
 """Nesting of one entry, itself included: tool arguments and rows are far flatter."""
-MAX_KEY_CHARS: Final = 255
-_NAMED = re.compile(r'\{"kind":"([a-z_]{1,32})","key":"([^"\\]{1,255})"')
-_KEY = re.compile(r"[A-Za-z0-9_.:/\-]{1,255}\Z")
+_NAMED = re.compile(rf'\{{"kind":"([a-z_]{{1,32}})","key":"([^"\\]{{1,{MAX_KEY_CHARS}}})"')
+_KEY = re.compile(rf"[A-Za-z0-9_.:/\-]{{1,{MAX_KEY_CHARS}}}\Z")
 _HEAD = re.compile(r'\{"format":"([^"\\]{0,64})","run_id":"([^"\\]{1,128})","entries":\[\Z')
 _TAIL = re.compile(r'\],"digest":"([0-9a-f]{64})"\}\Z')
 

@@ -7,13 +7,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from graph.contract import PublicStatus, RunState
+from nodes.ports import TERMINAL as TERMINAL
 from nodes.ports import RunEnd
 from release.contract import ReleaseOutcome
-
-TERMINAL = frozenset(
-    {RunState.SUCCESS, RunState.FAILED, RunState.CANCELLED, RunState.TIMED_OUT, RunState.BUDGET_EXHAUSTED}
-)
-"""States that no transition leaves (R8)."""
 
 _STATUS = {
     RunState.CREATED: PublicStatus.RUNNING,
@@ -25,15 +21,14 @@ _STATUS = {
     RunState.TIMED_OUT: PublicStatus.FAILED,
     RunState.BUDGET_EXHAUSTED: PublicStatus.FAILED,
 }
-_STATUS_BY_FALLBACK = frozenset({RunState.BUDGET_EXHAUSTED, RunState.TIMED_OUT})
 
 
 def public_status(state: RunState, release_outcome: ReleaseOutcome) -> PublicStatus:
     """Return the status that leaves the system (R9). Pure.
 
-    A Run that its budget or its timeout ended is a success when it published a fallback, otherwise a failure.
+    A Run that its budget ended is a success when it published a fallback, otherwise a failure.
     """
-    if state in _STATUS_BY_FALLBACK and release_outcome is ReleaseOutcome.FALLBACK:
+    if state is RunState.BUDGET_EXHAUSTED and release_outcome is ReleaseOutcome.FALLBACK:
         return PublicStatus.SUCCESS
     return _STATUS[state]
 

@@ -123,7 +123,7 @@ def end(s: Sources) -> Iterator[str]:
 
 def _status(s: Sources) -> str:
     state, outcome = s.run["internal_state"], s.run["release_outcome"]
-    if state == "SUCCESS" or (state in ("BUDGET_EXHAUSTED", "TIMED_OUT") and outcome == "FALLBACK"):
+    if state == "SUCCESS" or (state == "BUDGET_EXHAUSTED" and outcome == "FALLBACK"):
         return "SUCCESS"
     return "CANCELLED" if state == "CANCELLED" else "FAILED"
 

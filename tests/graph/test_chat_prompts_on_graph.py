@@ -133,6 +133,6 @@ async def test_r134_a_session_id_that_cannot_be_kept_is_refused_by_name(session:
     from nodes.start_run import InvalidQuestion
 
     chat = make_chat([])
-    with pytest.raises(InvalidQuestion, match="session_id: must be a text of 1 to 128"):
+    with pytest.raises(InvalidQuestion, match="session_id: must be 1 to 128"):
         await chat.graph.ainvoke({"query": "q", "session_id": session}, chat.config("t"))
     assert await chat.runs.runs() == ()

@@ -188,6 +188,32 @@ async def test_r60_r65_a_result_that_cannot_be_recorded_is_a_fault(
     assert "MARKER" not in json.dumps([loop.state["ended"], loop.state["step"], loop.outcome])
 
 
+@pytest.mark.parametrize(
+    ("operation", "ran"), [("begin", False), ("finish", True)], ids=["before the tool ran", "after it"]
+)
+@pytest.mark.parametrize(
+    "error", [CanonicalStoreUnavailable("MARKER"), CanonicalRecordTooLarge("MARKER")], ids=["away", "too large"]
+)
+async def test_r17_r65_r108_a_call_that_ran_without_a_record_is_indexed_and_counted(
+    operation: str, ran: bool, error: Exception
+) -> None:
+    def on(used: str, count: int) -> None:
+        # Nothing of the second call is taken, however small: it is tried three times.
+        if used == operation and count >= 2:
+            raise error
+
+    loop = loop_with(on, [FOUND, SECOND, CONCLUDED])
+    await loop.run()
+    assert_fault(loop, facts=True)
+    assert [entry["tool_call_id"] for entry in loop.state["tracker_index"]] == (["c1", "c2"] if ran else ["c1"])
+    (ended,) = await loop.events("RUN_ENDED")
+    assert ended["tool_calls"] == loop.outcome["usage"]["tool_calls"] == (2 if ran else 1)
+    (projected,) = await loop.events("PROGRESS_PROJECTED")
+    unavailable = ["CANONICAL_RECORD_UNAVAILABLE"] if ran else []
+    assert projected["limitations"] == ["FAULT", *unavailable]
+    assert projected["checked"] == 1
+
+
 @pytest.mark.parametrize("facts", [True, False])
 async def test_r60_r65_a_record_that_cannot_be_read_back_is_a_fault(facts: bool) -> None:
     def on(used: str, count: int) -> None:

@@ -297,6 +297,8 @@ def test_a_refused_request_is_shown_as_the_model_would_see_it(
         (("diagnose", "why?", "--language", "fr"), "SUPERBIZ_LANGUAGE: "),
         (("diagnose", "why?", "--catalog", "missing.toml"), "catalogue missing.toml: file not found"),
         (("diagnose", "why?", "--session", " "), "--session: "),
+        (("diagnose", "why?", "--session", "a\x01b"), "--session: must be 1 to 128 printable characters"),
+        (("chat", "--session", "a\x01b"), "--session: must be 1 to 128 printable characters"),
         (("diagnose",), "question"),
         (("diagnose", "why?", "extra"), "extra"),
         (("runs", "--limit", "0"), "--limit"),

@@ -10,7 +10,7 @@ import pytest
 import redis
 
 from nodes.contract import CallInHand, RunSettings
-from nodes.tool_boundary import execute
+from nodes.tool_boundary import NotRecorded, execute
 from release.contract import LimitationCode
 from service.store.clock import FixedClock
 from tests.fakes import ProbeTool, call, draft, text
@@ -18,7 +18,7 @@ from tests.integration.test_redis_canonical import patience, two_ways
 from tests.loop import Loop, assert_every_call_answered_once, make_loop
 from tests.redis_server import SERVER_URL, Fault, Line, leased_database
 from tools.canonical.redis import RedisCanonicalStore
-from tools.canonical.store import CanonicalStoreUnavailable, canonical_key
+from tools.canonical.store import canonical_key
 from tools.contract import InvocationStatus
 from tools.scope import make_scope
 
@@ -84,7 +84,11 @@ async def test_r60_r65_an_outage_during_finish_is_a_fault_and_earlier_facts_are_
     assert loop.outcome["published_result"] is None
     assert published_facts(loop) == ["c1"]
     assert [entry["scope"] for entry in loop.outcome["fallback"]["process"]] == [{"query": "found a"}]
-    assert loop.outcome["fallback"]["limitations"]["notes"] == [LimitationCode.FAULT]
+    assert loop.outcome["fallback"]["limitations"]["notes"] == [
+        LimitationCode.FAULT,
+        LimitationCode.CANONICAL_RECORD_UNAVAILABLE,
+    ]
+    assert loop.outcome["usage"]["tool_calls"] == 2
     assert loop.outcome["stop_reason"] is None
     assert_every_call_answered_once(loop.state)
     assert not [event for event in await loop.events("TOOL_CALL_COMPLETED") if event["tool_call_id"] == "c2"]
@@ -173,7 +177,7 @@ async def test_a_node_that_runs_again_after_a_lost_reply_reuses_its_own_result(d
             way.fault, way.once = "cut before reply", True
 
         tool.before_run = lose
-        with pytest.raises(CanonicalStoreUnavailable):
+        with pytest.raises(NotRecorded):
             await execute(tool, hand, settings, store, clock)
         again = await execute(tool, hand, settings, store, clock)
     assert again.status is InvocationStatus.READY

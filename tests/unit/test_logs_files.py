@@ -187,6 +187,7 @@ def test_bound_of_matches_tells_how_far_back_was_searched(tmp_path: Path, monkey
 def test_file_that_vanishes_between_listing_and_reading(tmp_path: Path) -> None:
     write(tmp_path, "2026-03-01 03:00:00 x\n", "logs/a.log")
     (tmp_path / "logs/b.log").symlink_to(tmp_path / "nowhere")
+    (tmp_path / "logs/c.log").symlink_to(tmp_path / "logs/c.log")
     assert ask(tmp_path, path="logs").total == 1
 
 

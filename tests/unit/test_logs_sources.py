@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import threading
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from tests.log_files import ask, messages, write
 from tools.contract import ToolErrorCode
 from tools.evidence_tool import ToolFailure
-from tools.logs.files import TopicFile
+from tools.logs.files import TopicFile, topic_files
 from tools.logs.source import Source
 
 
@@ -83,6 +84,30 @@ def test_file_rotated_between_two_reads_is_no_hole(tmp_path: Path) -> None:
     with source:
         assert b"before" in source.read(0, source.size)
     assert messages(ask(tmp_path, path="app.log*")) == ["after", "before"]
+
+
+def test_r128_a_file_rotated_away_while_the_topic_is_listed_takes_nothing_else_with_it(tmp_path: Path) -> None:
+    for number in range(100):
+        write(tmp_path, "2026-03-01 03:00:00 x\n", f"logs/old/app.log.{number}")
+    write(tmp_path, "2026-03-01 03:01:00 stays\n", "logs/app.log")
+    stop = threading.Event()
+
+    def rotate() -> None:
+        while not stop.is_set():
+            for file in (tmp_path / "logs/old").iterdir():
+                file.unlink()
+                file.write_text("2026-03-01 03:00:00 x\n")
+
+    thread = threading.Thread(target=rotate)
+    thread.start()
+    try:
+        for pattern in ("logs", "logs/**/*.log*"):
+            for _ in range(100):
+                files, _ = topic_files(tmp_path, pattern)
+                assert tmp_path / "logs/app.log" in [file.path for file in files]
+    finally:
+        stop.set()
+        thread.join()
 
 
 @pytest.mark.parametrize("zeros", [1, 700, 300_000])

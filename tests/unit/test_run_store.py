@@ -150,7 +150,9 @@ def test_r9_public_status_of_every_state_and_outcome() -> None:
             status = public_status(state, outcome)
             if state in running:
                 assert status is PublicStatus.RUNNING
-            elif state in (RunState.BUDGET_EXHAUSTED, RunState.TIMED_OUT):
+            elif state is RunState.TIMED_OUT:
+                assert status is PublicStatus.FAILED
+            elif state is RunState.BUDGET_EXHAUSTED:
                 published = outcome is ReleaseOutcome.FALLBACK
                 assert status is (PublicStatus.SUCCESS if published else PublicStatus.FAILED)
             else:
@@ -319,7 +321,7 @@ async def test_r99_previous_turn_is_the_latest_successful_diagnosis_that_publish
     assert turn.run_id == "run-2"
 
 
-@pytest.mark.parametrize("state", [RunState.SUCCESS, RunState.BUDGET_EXHAUSTED, RunState.TIMED_OUT])
+@pytest.mark.parametrize("state", [RunState.SUCCESS, RunState.BUDGET_EXHAUSTED])
 async def test_r99_a_published_fallback_qualifies(store: Store, state: RunState) -> None:
     await store.create(a_run(intent=Intent.DIAGNOSIS))
     assert await store.previous_turn("session-1") is None

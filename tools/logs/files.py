@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import glob
 import math
 import os
@@ -33,7 +34,8 @@ def topic_files(base: Path, pattern: str) -> tuple[list[TopicFile], bool]:
     """List a topic's regular files, most recently written first, at most 1000; the flag tells that there are more.
 
     `pattern` is a file, a folder (searched in depth, hidden entries left out) or a glob (`**` for any depth), relative
-    to `base`. A file that several links lead to is listed once. Raises TopicUnavailableError.
+    to `base`. A file that several links lead to is listed once; what is rotated away
+    meanwhile is none. Raises TopicUnavailableError.
     """
     path = base / pattern
     try:
@@ -54,7 +56,9 @@ def _each_once(found: list[Path]) -> dict[Path, float]:
     known: set[tuple[int, int]] = set()
     written: dict[Path, float] = {}
     for file in sorted(found, key=lambda file: (file.is_symlink(), len(file.parts), str(file))):
-        status = os.stat(file)
+        status = _status(file)
+        if status is None:
+            continue
         identity = status.st_dev, status.st_ino
         if stat.S_ISREG(status.st_mode) and identity not in known:
             known.add(identity)
@@ -62,9 +66,20 @@ def _each_once(found: list[Path]) -> dict[Path, float]:
     return written
 
 
+def _status(file: Path) -> os.stat_result | None:
+    """Look at a file; None when it is gone, or a link to nothing or to itself."""
+    try:
+        return os.stat(file)
+    except OSError as error:
+        if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
+            return None
+        raise
+
+
 def _walk(folder: Path) -> list[Path]:
     def fail(error: OSError) -> None:
-        raise error
+        if not isinstance(error, FileNotFoundError):
+            raise error
 
     found = []
     for root, folders, names in os.walk(folder, onerror=fail):
@@ -72,7 +87,7 @@ def _walk(folder: Path) -> list[Path]:
         found += [Path(root) / name for name in names if not name.startswith(".")]
         if len(found) > _MAX_FOUND:
             break
-    return [file for file in found if file.exists()]
+    return found
 
 
 def _glob(base: Path, pattern: str) -> list[Path]:

@@ -7,7 +7,8 @@ runs other text or multiplies memory (REPEAT, SPACE, LPAD, RPAD, UNCOMPRESS), an
 from __future__ import annotations
 
 
-def _words(text: str) -> frozenset[str]:
+def words(text: str) -> frozenset[str]:
+    """Return the words of a list that is written with blanks."""
     return frozenset(text.split())
 
 
@@ -34,13 +35,13 @@ _JSON = """JSON_EXTRACT JSON_UNQUOTE JSON_VALUE JSON_CONTAINS JSON_CONTAINS_PATH
 _CONVERT = "CAST CONVERT"
 _TYPES = "DECIMAL DATETIME BINARY NCHAR"
 
-ALLOWED_FUNCTIONS = _words(" ".join((_AGGREGATE, _WINDOW, _CONTROL, _NUMBER, _TEXT, _TIME, _JSON, _CONVERT, _TYPES)))
+ALLOWED_FUNCTIONS = words(" ".join((_AGGREGATE, _WINDOW, _CONTROL, _NUMBER, _TEXT, _TIME, _JSON, _CONVERT, _TYPES)))
 """Names that may stand directly before `(`; type names with a length (`DECIMAL(10,2)`) among them."""
 
-WINDOW_FUNCTIONS = _words(_WINDOW)
+WINDOW_FUNCTIONS = words(_WINDOW)
 """Functions that only mean something with OVER."""
 
-KEYWORDS_BEFORE_PAREN = _words(
+KEYWORDS_BEFORE_PAREN = words(
     """
     SELECT DISTINCT ALL FROM JOIN WHERE ON USING HAVING BY AS AND OR XOR NOT IN EXISTS LIKE REGEXP RLIKE
     BETWEEN IS CASE WHEN THEN ELSE UNION DIV MOD BINARY
@@ -48,7 +49,7 @@ KEYWORDS_BEFORE_PAREN = _words(
 )
 """Reserved words that a parenthesis may follow; none of them can be the name of a function."""
 
-WORDS_BEFORE_STRING = _words(
+WORDS_BEFORE_STRING = words(
     """
     SELECT DISTINCT ALL WHERE ON HAVING BY AS AND OR XOR NOT IN LIKE REGEXP RLIKE BETWEEN CASE WHEN THEN
     ELSE INTERVAL SEPARATOR ESCAPE DIV MOD BINARY DATE TIME TIMESTAMP LEADING TRAILING BOTH FROM
@@ -56,7 +57,7 @@ WORDS_BEFORE_STRING = _words(
 )
 """Words after which a string is a value (or an alias after AS); after any other word it may be an introducer or an alias."""
 
-WORDS_BEFORE_NUMBER = _words(
+WORDS_BEFORE_NUMBER = words(
     """
     SELECT DISTINCT ALL WHERE ON HAVING BY AND OR XOR NOT IN LIKE REGEXP RLIKE BETWEEN CASE WHEN THEN ELSE
     INTERVAL DIV MOD BINARY FROM LIMIT OFFSET ROWS RANGE
@@ -65,13 +66,13 @@ WORDS_BEFORE_NUMBER = _words(
 """Words after which a number is a value; the parser reads others as a type and the number as text to convert."""
 
 LOCK_WORDS = frozenset({"FOR", "LOCK"})
-SELECT_MODIFIERS = _words(
+SELECT_MODIFIERS = words(
     """
     HIGH_PRIORITY LOW_PRIORITY STRAIGHT_JOIN SQL_SMALL_RESULT SQL_BIG_RESULT SQL_BUFFER_RESULT SQL_CACHE
     SQL_NO_CACHE SQL_CALC_FOUND_ROWS DISTINCTROW
     """
 )
-RESERVED_OUTSIDE_SUBSET = _words(
+RESERVED_OUTSIDE_SUBSET = words(
     """
     ADD ALTER ANALYZE BEFORE CALL CASCADE CHANGE CHECK CONDITION CONSTRAINT CONTINUE CREATE CURRENT_ROLE
     CURRENT_USER CURSOR DATABASE DATABASES DECLARE DEFAULT DELAYED DELETE DESCRIBE DETERMINISTIC DROP
@@ -84,7 +85,7 @@ RESERVED_OUTSIDE_SUBSET = _words(
 )
 """Words reserved by MySQL or MariaDB for what the subset leaves out; a column of that name is written with backticks."""
 
-RESERVED_AS_NAMES = _words(
+RESERVED_AS_NAMES = words(
     """
     ACCESSIBLE ASENSITIVE BIGINT BLOB CHAR CHARACTER COLUMN CONVERT DAY_HOUR DAY_MICROSECOND DAY_MINUTE
     DAY_SECOND DEC DECIMAL DELETE_DOMAIN_ID DOUBLE DO_DOMAIN_IDS ELSEIF ENCLOSED ESCAPED FLOAT FLOAT4 FLOAT8
@@ -99,7 +100,7 @@ RESERVED_AS_NAMES = _words(
 )
 """Words reserved by MariaDB that the subset may contain, but never as a name without backticks."""
 
-FOLDED_WORDS = _words(
+FOLDED_WORDS = words(
     """
     SELECT DISTINCT ALL FROM JOIN INNER LEFT RIGHT CROSS OUTER NATURAL WHERE ON USING GROUP ORDER BY
     HAVING LIMIT AS AND OR XOR NOT IN EXISTS LIKE REGEXP RLIKE BETWEEN IS NULL TRUE FALSE CASE WHEN THEN
@@ -110,7 +111,7 @@ FOLDED_WORDS = _words(
 )
 """Reserved words of the subset: never names, so their case says nothing (R47)."""
 
-FOLDED_WORDS_UNLESS_NAMES = _words(
+FOLDED_WORDS_UNLESS_NAMES = words(
     """
     END OFFSET OVER ANY SOME ROLLUP ESCAPE ROWS RANGE UNBOUNDED PRECEDING FOLLOWING CURRENT ROW
     MICROSECOND SECOND MINUTE HOUR DAY WEEK MONTH QUARTER YEAR SIGNED UNSIGNED DATE TIME DATETIME

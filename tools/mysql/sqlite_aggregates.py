@@ -6,11 +6,7 @@ import math
 import sqlite3
 from typing import Any
 
-from tools.mysql.sqlite_shape import compare_text, folded
-
-
-def _text(value: Any) -> str:
-    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
+from tools.mysql.sqlite_shape import compare_text, folded, text_of
 
 
 class _GroupConcat:
@@ -23,20 +19,20 @@ class _GroupConcat:
     def step(self, *arguments: Any) -> None:
         distinct, separator, descending, value, key = arguments
         self._options = (distinct, separator, descending)
-        known = distinct and any(compare_text(text, _text(value)) == 0 for _, text in self._items)
+        known = distinct and any(compare_text(text, text_of(value)) == 0 for _, text in self._items)
         if value is not None and not known:
-            self._items.append((key, _text(value)))
+            self._items.append((key, text_of(value)))
 
     def finalize(self) -> str | None:
         _, separator, descending = self._options
         items = sorted(self._items, key=lambda item: _sort_key(item[0]), reverse=bool(descending))
-        return _text(separator).join(text for _, text in items) if items else None
+        return text_of(separator).join(text for _, text in items) if items else None
 
 
 def _sort_key(value: Any) -> tuple[int, float, str]:
     if value is None:
         return (0, 0.0, "")
-    return (1, float(value), "") if isinstance(value, int | float) else (2, 0.0, folded(_text(value)))
+    return (1, float(value), "") if isinstance(value, int | float) else (2, 0.0, folded(text_of(value)))
 
 
 class _Deviation:

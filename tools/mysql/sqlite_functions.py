@@ -17,8 +17,9 @@ from typing import Any
 
 import re2
 
+from tools.mysql.functions import words
 from tools.mysql.sqlite_aggregates import AGGREGATES, install_aggregates
-from tools.mysql.sqlite_shape import COLLATION, compare_text, folded
+from tools.mysql.sqlite_shape import COLLATION, compare_text, folded, text_of
 from tools.mysql.sqlite_time import SessionTime
 
 _REGEX = re2.Options()
@@ -41,22 +42,18 @@ NOW_NAMES = {
 """Functions of the clock and what they show; those named UTC show UTC, the others the session's zone."""
 
 
-def _text(value: Any) -> str:
-    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
-
-
 def _null_safe(function: Callable[..., Any]) -> Callable[..., Any]:
     return lambda *values: None if any(value is None for value in values) else function(*values)
 
 
 def _substring_index(value: Any, delimiter: Any, count: Any) -> str:
-    parts = _text(value).split(_text(delimiter)) if _text(delimiter) else [""]
+    parts = text_of(value).split(text_of(delimiter)) if text_of(delimiter) else [""]
     number = int(count)
-    return _text(delimiter).join(parts[:number] if number > 0 else parts[number:] if number < 0 else [])
+    return text_of(delimiter).join(parts[:number] if number > 0 else parts[number:] if number < 0 else [])
 
 
 def _locate(needle: Any, text: Any, start: Any = 1) -> int:
-    return _text(text).lower().find(_text(needle).lower(), int(start) - 1) + 1 if int(start) > 0 else 0
+    return text_of(text).lower().find(text_of(needle).lower(), int(start) - 1) + 1 if int(start) > 0 else 0
 
 
 def _round_half_up(value: Any, digits: Any = 0) -> float | int:
@@ -79,7 +76,7 @@ def _signed(value: Any) -> int:
     """CAST(value AS SIGNED): a number is rounded, a text is read up to its first other character."""
     if isinstance(value, int | float):
         return int(_round_half_up(value))
-    match = re.match(r"\s*([+-]?\d+)", _text(value))
+    match = re.match(r"\s*([+-]?\d+)", text_of(value))
     return int(match.group(1)) if match else 0
 
 
@@ -93,11 +90,11 @@ def _unsigned(value: Any) -> int:
 def _hex(value: Any) -> str:
     if isinstance(value, int | float):
         return f"{_signed(value) & 0xFFFF_FFFF_FFFF_FFFF:X}"
-    return (value if isinstance(value, bytes) else _text(value).encode()).hex().upper()
+    return (value if isinstance(value, bytes) else text_of(value).encode()).hex().upper()
 
 
 def _regexp(pattern: Any, value: Any) -> int:
-    return int(re2.search(_text(pattern), _text(value), options=_REGEX) is not None)
+    return int(re2.search(text_of(pattern), text_of(value), options=_REGEX) is not None)
 
 
 def _same(one: Any, other: Any) -> bool:
@@ -109,47 +106,45 @@ def _field(value: Any, *others: Any) -> int:
 
 
 def _find_in_set(value: Any, listed: Any) -> int:
-    items = [folded(item) for item in _text(listed).split(",")]
-    return items.index(folded(_text(value))) + 1 if folded(_text(value)) in items else 0
+    items = [folded(item) for item in text_of(listed).split(",")]
+    return items.index(folded(text_of(value))) + 1 if folded(text_of(value)) in items else 0
 
 
 def _concat_ws(separator: Any, *values: Any) -> str | None:
-    return None if separator is None else _text(separator).join(_text(value) for value in values if value is not None)
+    return (
+        None if separator is None else text_of(separator).join(text_of(value) for value in values if value is not None)
+    )
 
 
 def _sha2(value: Any, bits: Any) -> str | None:
     name = {0: "sha256", 224: "sha224", 256: "sha256", 384: "sha384", 512: "sha512"}.get(int(bits))
-    return hashlib.new(name, _text(value).encode()).hexdigest() if name else None
+    return hashlib.new(name, text_of(value).encode()).hexdigest() if name else None
 
 
 def _json_text(value: Any, path: Any) -> Any:
     """JSON_UNQUOTE(JSON_EXTRACT(value, '$.a.b')) for paths of plain keys. Raises ValueError for others."""
-    if not _PLAIN_PATH.fullmatch(_text(path)):
+    if not _PLAIN_PATH.fullmatch(text_of(path)):
         raise ValueError("path")
-    found: Any = json.loads(_text(value))
-    for key in _text(path).split(".")[1:]:
+    found: Any = json.loads(text_of(value))
+    for key in text_of(path).split(".")[1:]:
         if not isinstance(found, dict) or key not in found:
             return None
         found = found[key]
     return found if isinstance(found, str) else json.dumps(found)
 
 
-def _words(text: str) -> frozenset[str]:
-    return frozenset(text.split())
-
-
 _NULL_SAFE: dict[str, tuple[int, Callable[..., Any]]] = {
-    "CONCAT": (-1, lambda *values: "".join(_text(value) for value in values)),
-    "LENGTH": (1, lambda value: len(value) if isinstance(value, bytes) else len(_text(value).encode())),
-    "CHAR_LENGTH": (1, lambda value: len(_text(value))),
-    "CHARACTER_LENGTH": (1, lambda value: len(_text(value))),
-    "MYSQL_LEFT": (2, lambda value, count: _text(value)[: max(int(count), 0)]),
-    "MYSQL_RIGHT": (2, lambda value, count: _text(value)[-int(count) :] if int(count) > 0 else ""),
-    "LCASE": (1, lambda value: _text(value).lower()),
-    "LOWER": (1, lambda value: _text(value).lower()),
-    "UCASE": (1, lambda value: _text(value).upper()),
-    "UPPER": (1, lambda value: _text(value).upper()),
-    "REVERSE": (1, lambda value: _text(value)[::-1]),
+    "CONCAT": (-1, lambda *values: "".join(text_of(value) for value in values)),
+    "LENGTH": (1, lambda value: len(value) if isinstance(value, bytes) else len(text_of(value).encode())),
+    "CHAR_LENGTH": (1, lambda value: len(text_of(value))),
+    "CHARACTER_LENGTH": (1, lambda value: len(text_of(value))),
+    "MYSQL_LEFT": (2, lambda value, count: text_of(value)[: max(int(count), 0)]),
+    "MYSQL_RIGHT": (2, lambda value, count: text_of(value)[-int(count) :] if int(count) > 0 else ""),
+    "LCASE": (1, lambda value: text_of(value).lower()),
+    "LOWER": (1, lambda value: text_of(value).lower()),
+    "UCASE": (1, lambda value: text_of(value).upper()),
+    "UPPER": (1, lambda value: text_of(value).upper()),
+    "REVERSE": (1, lambda value: text_of(value)[::-1]),
     "LOCATE": (-1, _locate),
     "INSTR": (2, lambda text, needle: _locate(needle, text)),
     "SUBSTRING_INDEX": (3, _substring_index),
@@ -169,8 +164,8 @@ _NULL_SAFE: dict[str, tuple[int, Callable[..., Any]]] = {
     "MOD": (2, lambda value, by: math.fmod(value, by) if by else None),
     "MYSQL_XOR": (2, lambda one, two: int(bool(one) != bool(two))),
     "MYSQL_BITXOR": (2, lambda one, two: int(one) ^ int(two)),
-    "MD5": (1, lambda value: hashlib.md5(_text(value).encode(), usedforsecurity=False).hexdigest()),
-    "SHA1": (1, lambda value: hashlib.sha1(_text(value).encode(), usedforsecurity=False).hexdigest()),
+    "MD5": (1, lambda value: hashlib.md5(text_of(value).encode(), usedforsecurity=False).hexdigest()),
+    "SHA1": (1, lambda value: hashlib.sha1(text_of(value).encode(), usedforsecurity=False).hexdigest()),
     "SHA2": (2, _sha2),
     "MYSQL_JSON_TEXT": (2, _json_text),
     "MYSQL_SIGNED": (1, _signed),
@@ -206,7 +201,7 @@ def _time_functions(time: SessionTime) -> dict[str, tuple[int, Callable[..., Any
 
 
 _PARTS = ("YEAR", "QUARTER", "MONTH", "DAY", "HOUR", "MINUTE", "SECOND", "MICROSECOND")
-SAME_IN_SQLITE = _words(
+SAME_IN_SQLITE = words(
     """
     COUNT SUM AVG MIN MAX ROW_NUMBER RANK DENSE_RANK PERCENT_RANK CUME_DIST NTILE LAG LEAD FIRST_VALUE
     LAST_VALUE NTH_VALUE IFNULL NULLIF COALESCE ABS SIGN SUBSTR LTRIM RTRIM REPLACE

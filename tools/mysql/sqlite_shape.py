@@ -19,6 +19,11 @@ _COMPARING = frozenset({"NULLIF", "MIN", "MAX"})
 _LIST_ENDS = frozenset({"FROM", "WHERE", "GROUP", "HAVING", "ORDER", "LIMIT", "UNION", "WINDOW"})
 
 
+def text_of(value: object) -> str:
+    """Return a value as the text that MySQL's text functions see."""
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
+
+
 def compare_text(one: str, two: str) -> int:
     """Compare as MySQL's default collations do: without case and accents."""
     left, right = folded(one), folded(two)

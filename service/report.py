@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from service.cli.texts import texts
 from service.contract import DiagnosisReport
+from service.report_texts import texts
 
 MAX_SCOPE_CHARS = 160
 MAX_MOMENTS = 3

@@ -7,11 +7,11 @@ import pytest
 from release.contract import LimitationCode
 from service.cli.console import plain
 from service.cli.evidence import evidence_lines
-from service.cli.report import report_lines
 from service.cli.run_commands import cited, statements
-from service.cli.texts import TEXTS
 from service.contract import DiagnosisReport
 from service.replay.text import read_bundle
+from service.report import report_lines
+from service.report_texts import TEXTS
 from tests.data import ROOT
 from tests.stores import a_run
 from tools.contract import EvidenceStatus
