@@ -6,7 +6,7 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -111,9 +111,7 @@ async def open_app(
     """Open everything a command needs, checkpoints included. Raises CatalogError, SettingsError, StorageError."""
     parts = await asyncio.to_thread(build_parts, settings, catalog=catalog, env=env)
     try:
-        async with open_runs(parts) as app, open_checkpoints(settings) as saver:
-            graph, chat = build_diagnosis_graph(app.resources, saver), build_chat_graph(app.resources, saver)
-            app = replace(app, graph=graph, chat=chat, checkpointer=saver)
+        async with open_over(parts) as app:
             await tidy(app)
             yield app
     finally:
@@ -121,17 +119,37 @@ async def open_app(
 
 
 @asynccontextmanager
+async def open_over(parts: Parts) -> AsyncIterator[App]:
+    """Open databases and checkpoints over ready parts. Raises StorageError."""
+    async with _stores(parts.settings) as stores, open_checkpoints(parts.settings) as saver:
+        yield assemble(parts, *stores, checkpointer=saver)
+
+
+@asynccontextmanager
 async def open_runs(parts: Parts, *, hosted: bool = False) -> AsyncIterator[App]:
     """Open the database over ready parts; the graph has no checkpointer of its own (a `hosted` one gets the host's)."""
-    engine = await _open_engine(parts.settings)
+    async with _stores(parts.settings) as stores:
+        yield assemble(parts, *stores, hosted=hosted)
+
+
+@asynccontextmanager
+async def _stores(settings: Settings) -> AsyncIterator[tuple[Database, CanonicalStore]]:
+    engine = await _open_engine(settings)
     try:
-        async with open_canonical_over(engine, parts.settings) as canonical:
-            yield assemble(parts, engine, canonical, hosted=hosted)
+        async with open_canonical_over(engine, settings) as canonical:
+            yield engine, canonical
     finally:
         await engine.dispose()
 
 
-def assemble(parts: Parts, engine: Database, canonical: CanonicalStore, *, hosted: bool = False) -> App:
+def assemble(
+    parts: Parts,
+    engine: Database,
+    canonical: CanonicalStore,
+    *,
+    hosted: bool = False,
+    checkpointer: BaseCheckpointSaver[Any] | None = None,
+) -> App:
     """Tie parts, database and canonical store together. Touches nothing yet."""
     settings, clock = parts.settings, SystemClock()
     runs = SqlRunStore(engine)
@@ -155,8 +173,8 @@ def assemble(parts: Parts, engine: Database, canonical: CanonicalStore, *, hoste
         start_archive=parts.start_archive,
         describe_system=SystemView(parts.catalog, settings.home / KNOWLEDGE_FOLDER),
     )
-    graph, chat = build_diagnosis_graph(resources), build_chat_graph(resources)
-    return App(parts, resources, runs, journal, SqlServing(engine), graph, chat, None)
+    graph, chat = build_diagnosis_graph(resources, checkpointer), build_chat_graph(resources, checkpointer)
+    return App(parts, resources, runs, journal, SqlServing(engine), graph, chat, checkpointer)
 
 
 def start_archive(catalog: Catalog, tools: Mapping[str, EvidenceTool]) -> tuple[ArchiveEntry, ...]:
@@ -193,12 +211,8 @@ async def open_stores(settings: Settings) -> AsyncIterator[tuple[SqlRunStore, Sq
 @asynccontextmanager
 async def open_canonical(settings: Settings) -> AsyncIterator[CanonicalStore]:
     """Open the configured canonical store alone. Raises SettingsError, StorageError."""
-    engine = await _open_engine(settings)
-    try:
-        async with open_canonical_over(engine, settings) as canonical:
-            yield canonical
-    finally:
-        await engine.dispose()
+    async with _stores(settings) as (_, canonical):
+        yield canonical
 
 
 async def _open_engine(settings: Settings) -> Database:

@@ -31,7 +31,7 @@ from nodes.usage import usage_of
 from service.app import App
 from service.checkpoints import latest_values
 from service.contract import StepView
-from service.endings import tell_end
+from service.endings import give_back
 
 logger = logging.getLogger("superbiz.diagnosis")
 
@@ -225,7 +225,6 @@ class Execution:
         if self.run_id is None:
             return
         try:
-            await tell_end(self._app, self.run_id, self._execution_id)
-            await self._app.runs.release_lease(self.run_id, self._execution_id)
+            await give_back(self._app, self.run_id, self._execution_id)
         except Exception as error:
             logger.warning("could not give a lease back: %s", type(error).__name__)
