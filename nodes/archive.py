@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from langchain_core.messages import messages_to_dict
+from langchain_core.messages import BaseMessage, messages_to_dict
+from langgraph.types import Overwrite
 
 from nodes.node_run import NodeResult, NodeRun
 from nodes.ports import ArchiveEntry, ModelClient, Resources, RunRecord
+from nodes.recall import digest_of
 
 HARNESS, PREVIOUS_TURN, FORK, STEP, OUTSIDE, END = "harness", "previous_turn", "fork", "step", "outside", "end"
+SYSTEM = "system"
 
 
 def harness_entry(resources: Resources, model: ModelClient) -> ArchiveEntry:
@@ -54,21 +58,31 @@ def fork_settings(state: Mapping[str, Any], run: NodeRun) -> list[ArchiveEntry]:
     return [
         ArchiveEntry("question", "question", {"query": state["query"], "session_id": state.get("session_id")}),
         ArchiveEntry("settings", "context", context),
-        *run.resources.start_archive,
     ]
 
 
 def node_entries(key: str, run: NodeRun, result: NodeResult, events: int) -> list[ArchiveEntry]:
-    """Archive how one node went: times and ids it was told, what it met, what it decided, how much it wrote down."""
+    """Archive how one node went: times, ids and views it was told, what it met, decided and added to the conversation."""
     step: dict[str, Any] = {"step": result.step, "events": events, "agent_steps": len(result.steps)}
     if "tracker" in result.update:
         step["tracker"] = result.update["tracker"]
+    if added := _messages(result.update):
+        step["messages"] = digest_of(added)
     entries = [ArchiveEntry("clock", key, {"readings": run.clock.readings}), ArchiveEntry(STEP, key, step)]
     if run.new_ids:
         entries.append(ArchiveEntry("id", key, {"ids": run.new_ids}))
+    if any(run.described):
+        # As text: the model is shown it in this order, which no store has to keep.
+        entries.append(ArchiveEntry(SYSTEM, key, {"view": json.dumps(run.described[-1], ensure_ascii=False)}))
     if unusual := run.outside.unusual():
         entries.append(ArchiveEntry(OUTSIDE, key, unusual))
     return entries
+
+
+def _messages(update: Mapping[str, Any]) -> Sequence[BaseMessage]:
+    added = update.get("messages") or ()
+    found: Sequence[BaseMessage] = added.value if isinstance(added, Overwrite) else added
+    return found
 
 
 def interrupted_entry(key: str, result: NodeResult | None) -> ArchiveEntry:

@@ -10,6 +10,9 @@ from pydantic import BaseModel, ConfigDict, Field
 from graph.contract import BudgetDimension, BudgetLimits, RequestErrorCode, ViolationType
 from tools.contract import InformationGain, InvalidInput, Scope
 
+LANGUAGES = ("zh", "en")
+"""Languages of prompts and fixed texts."""
+
 
 class NodeModel(BaseModel):
     """Base of every record here: immutable, unknown keys refused (R6)."""

@@ -160,9 +160,10 @@ class DiagnosisHarnessCore:
         usage: dict[str, Any] | None = None,
         archive: Sequence[ArchiveEntry] = (),
         *,
+        holder: str | None,
         draining: bool = False,
     ) -> None:
-        """Write the end of a Run whose execution the host cancelled (R94), with what it had spent by then, if known.
+        """Write the end of a Run whose execution `holder` the host cancelled (R94), with what it had spent, if known.
 
         A process that stops (`draining`) ends only what somebody had cancelled; the rest is left to be carried on.
         """
@@ -177,6 +178,7 @@ class DiagnosisHarnessCore:
             usage=usage,
             archive=archive,
             expected=frozenset({RunState.CANCEL_REQUESTED}) if draining else LIVE,
+            holder=holder,
         )
 
     def _settings(self, run: NodeRun, run_id: str, now: float) -> RunSettings:
@@ -217,7 +219,9 @@ class DiagnosisHarnessCore:
         intent = fork_intent(state, node)
         settings = await self.start_run(run, state["query"], state.get("session_id"), forked_from=old, intent=intent)
         fork = await copy_run(run.resources, old.run_id, settings, state, node)
-        begins = (harness_entry(self._resources, run.model()), fork_entry(state, node))
+        # Today's tools and prompts, not those of the Run that was left.
+        today = self._resources.start_archive
+        begins = (harness_entry(self._resources, run.model()), fork_entry(state, node), *today)
         fork = replace(fork, archive=(*begins, *fork.archive, *fork_settings(state, run)))
         record = await run.resources.runs.get(settings.run_id)
         return replace(run, settings=settings, record=record), fork
@@ -300,7 +304,9 @@ async def _interrupted(
         archive = [*(result.archive if result else ()), interrupted_entry(key, result)]
         # A service asks for a cancel in the store first; without that its own limit cut this off, and it says how it ends.
         only_asked = draining or run.origin is not None
-        marking = core.mark_interrupted(state["run"]["run_id"], usage_of(state), archive, draining=only_asked)
+        marking = core.mark_interrupted(
+            state["run"]["run_id"], usage_of(state), archive, holder=run.execution_id, draining=only_asked
+        )
         await _finish_in_spite_of_cancel(marking)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -104,9 +104,9 @@ async def _attempt(run: NodeRun, task: ModelTask, before: ModelCallOutcome, now:
         timeout_seconds=timeout,
         language=run.run.language,
     )
-    digest = asked(task.messages)
+    digests = asked(task.messages, task.tools, task.output)
     known = await run.resources.journal.archived_one(run.run.run_id, MODEL_ANSWER, _key(task.component, round_))
-    reply, failed = recalled(known, digest) or await _complete(run, request)
+    reply, failed = recalled(known, digests) or await _complete(run, request)
     # A truncated or filtered answer was paid for too (R112).
     usage = reply.usage if reply else (failed.usage if failed else None)
     audit = event(
@@ -125,7 +125,7 @@ async def _attempt(run: NodeRun, task: ModelTask, before: ModelCallOutcome, now:
         failed=failed,
         round_=round_,
         events=(*before.events, *events),
-        archive=(*before.archive, _archived(task.component, round_, digest, reply, failed)),
+        archive=(*before.archive, _archived(task.component, round_, digests, reply, failed)),
     )
 
 
@@ -144,9 +144,13 @@ def _key(component: Component, round_: int) -> str:
 
 
 def _archived(
-    component: Component, round_: int, digest: str, reply: ModelReply | None, failed: ModelCallFailed | None
+    component: Component,
+    round_: int,
+    digests: Mapping[str, str],
+    reply: ModelReply | None,
+    failed: ModelCallFailed | None,
 ) -> ArchiveEntry:
-    payload: dict[str, Any] = {ASKED: digest, "failure": failed.kind.value if failed else None}
+    payload: dict[str, Any] = {ASKED: digests, "failure": failed.kind.value if failed else None}
     if failed is not None:
         payload |= {
             "answered": failed.answered,

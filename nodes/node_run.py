@@ -61,6 +61,7 @@ class NodeRun:
     """Who asks, as the host that checked it says; None where nobody did."""
     thread_id: str | None = None
     new_ids: list[str] = field(default_factory=list)
+    described: list[Mapping[str, Any]] = field(default_factory=list)
     outside: Outside = field(default_factory=Outside)
 
     @property
@@ -98,6 +99,12 @@ class NodeRun:
             return self.new_id()
         self.new_ids.append(value)
         return value
+
+    async def describe_system(self) -> Mapping[str, Any]:
+        """Return what the system knows of, and remember it for the archive: it may be another tomorrow."""
+        view = await self.resources.describe_system()
+        self.described.append(view)
+        return view
 
     def model(self) -> ModelClient:
         """Return the model client this Run uses."""

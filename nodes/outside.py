@@ -67,9 +67,15 @@ class _ObservedRuns:
         return record
 
     async def transition(
-        self, run_id: str, expected: frozenset[RunState], to: RunState, end: RunEnd | None = None
+        self,
+        run_id: str,
+        expected: frozenset[RunState],
+        to: RunState,
+        end: RunEnd | None = None,
+        *,
+        holder: str | None = None,
     ) -> bool:
-        moved = await self._store.transition(run_id, expected, to, end)
+        moved = await self._store.transition(run_id, expected, to, end, holder=holder)
         self._outside.note(MOVE_RUN, YES if moved else NO)
         return moved
 

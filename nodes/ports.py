@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from langchain_core.messages import AIMessage, BaseMessage
 from pydantic import BaseModel
 
 from graph.context import DiagnosisContext
@@ -15,6 +14,10 @@ from graph.contract import Component, Intent, RunState, TraceEvent
 from release.contract import ReleaseOutcome
 from tools.canonical.store import CanonicalStore
 from tools.evidence_tool import EvidenceTool
+
+if TYPE_CHECKING:
+    # Who only reads what Runs left has no messages.
+    from langchain_core.messages import AIMessage, BaseMessage
 
 
 class Clock(Protocol):
@@ -238,9 +241,18 @@ class RunStore(Protocol):
         """Return the Run or None."""
 
     async def transition(
-        self, run_id: str, expected: frozenset[RunState], to: RunState, end: RunEnd | None = None
+        self,
+        run_id: str,
+        expected: frozenset[RunState],
+        to: RunState,
+        end: RunEnd | None = None,
+        *,
+        holder: str | None = None,
     ) -> bool:
-        """Move the Run atomically; False when its state is not among `expected`. `end` is written in the same update."""
+        """Move the Run atomically; False when its state is not among `expected`. `end` is written in the same update.
+
+        With `holder`, an execution's id, also False when another execution has taken the Run over (R3).
+        """
 
     async def take_lease(self, run_id: str, execution_id: str, now: float, lease_until: float, force: bool) -> bool:
         """Make `execution_id` the Run's execution if the lease is its own, free, expired, or `force`; False otherwise."""
@@ -276,7 +288,7 @@ class AgentStepRow:
 class ArchiveEntry:
     """One archived value (R67).
 
-    `kind` is question | settings | fork | model_answer | agent_result | clock | id | step | outside | result.
+    `kind` is question | settings | fork | system | model_answer | agent_result | clock | id | step | outside | result.
     """
 
     kind: str

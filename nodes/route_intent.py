@@ -55,7 +55,7 @@ _KIND = {
 
 async def _task(state: ChatState, run: NodeRun) -> ModelTask:
     language = run.run.language
-    known = {name: part for name, part in (await run.resources.describe_system()).items() if name != "documents"}
+    known = {name: part for name, part in (await run.describe_system()).items() if name != "documents"}
     return ModelTask(
         Component.INTENT_ROUTER,
         [

@@ -26,11 +26,13 @@ async def end_without_result(
     usage: dict[str, Any] | None = None,
     expected: frozenset[RunState] = LIVE,
     archive: Sequence[ArchiveEntry] = (),
+    holder: str | None = None,
 ) -> None:
     """Move the Run from one of `expected` to `state` at `at` (epoch seconds); nothing happens when another end won.
 
     A Run whose cancel was acknowledged ends as CANCELLED, whatever was to end it (R120).
     `usage` is what it had spent by then; None or empty where that is not known. `archive` is stored with the event.
+    `holder` is the execution that ends it: a Run that another has taken over is not its to end (R3).
     """
     totals = end_fields(usage) if usage else {}
     end = RunEnd(
@@ -41,10 +43,11 @@ async def end_without_result(
         usage=usage or {},
     )
     asked = frozenset({RunState.CANCEL_REQUESTED})
-    moved = await runs.transition(run_id, expected if state is RunState.CANCELLED else expected - asked, state, end)
+    first = expected if state is RunState.CANCELLED else expected - asked
+    moved = await runs.transition(run_id, first, state, end, holder=holder)
     if not moved and asked <= expected and state is not RunState.CANCELLED:
         state, code = RunState.CANCELLED, "CANCELLED"
-        moved = await runs.transition(run_id, asked, state, replace(end, error_code=code))
+        moved = await runs.transition(run_id, asked, state, replace(end, error_code=code), holder=holder)
     if moved:
         ended = event(TraceEventType.RUN_ENDED, internal_state=state.value, **totals)
         key = f"end:{code.lower()}"

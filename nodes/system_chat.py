@@ -22,7 +22,7 @@ async def system_chat(state: ChatState, run: NodeRun) -> NodeResult:
     language = run.run.language
     messages = [
         SystemMessage(content=prompt("system_chat", language)),
-        *data_message("system_view", await run.resources.describe_system(), language),
+        *data_message("system_view", await run.describe_system(), language),
         *previous_turn_message(state.get("previous_turn"), language),
         HumanMessage(content=state["query"]),
     ]

@@ -67,7 +67,7 @@ async def _finished(tool: EvidenceTool, begun: CanonicalRecord, settings: RunSet
             "status": InvocationStatus.READY,
             "evidence_status": outcome.evidence_status,
             "raw_response": outcome.raw_response,
-            "agent_result": outcome.agent_result,
+            "agent_result": _in_order(outcome.agent_result),
         }
     except ToolFailure as failure:
         changes = _error(failure.code)
@@ -87,6 +87,13 @@ async def _run(tool: EvidenceTool, begun: CanonicalRecord, settings: RunSettings
     context = CallContext(now=settings.now, at_given=settings.at_given, deadline_seconds=tool.timeout_seconds)
     async with asyncio.timeout(tool.timeout_seconds + 1):
         return await tool.run(request, context)
+
+
+def _in_order(value: Any) -> Any:
+    """Sort the keys of a result: what the model is shown of it must not depend on how a store keeps them (R67)."""
+    if isinstance(value, dict):
+        return {key: _in_order(value[key]) for key in sorted(value)}
+    return [_in_order(each) for each in value] if isinstance(value, list) else value
 
 
 def _error(code: ToolErrorCode) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from sqlalchemy.engine import URL
 
 from service.contract import StorageError
 from service.file_saver import FileSaver
+from service.home import CHECKPOINT_FILE
 from service.settings import Settings
 from service.store.engine import BUSY_TIMEOUT_SECONDS, database_url
 
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from psycopg import AsyncConnection
     from psycopg_pool import AsyncConnectionPool
 
-CHECKPOINT_FILE = "checkpoints.db"
 CONNECTIONS = 4
 """Connections to PostgreSQL for checkpoints: the saver uses one at a time, the rest are in reserve."""
 CONNECT_SECONDS = 10.0
@@ -41,12 +41,16 @@ def open_checkpoints(settings: Settings) -> AbstractAsyncContextManager[BaseChec
     return _in_file(settings.home) if url.drivername.startswith("sqlite") else _in_postgres(url)
 
 
+async def latest_state(graph: Any, config: Any) -> StateSnapshot:
+    """Return a thread's last checkpoint; where a graph within the graph is at work, that one's."""
+    snapshot: StateSnapshot = await graph.aget_state(config, subgraphs=True)
+    inner = (task.state for task in snapshot.tasks if isinstance(task.state, StateSnapshot))
+    return next((each for each in inner if each.values), snapshot)
+
+
 async def latest_values(graph: Any, config: Any) -> Mapping[str, Any]:
-    """Return the state of a thread's last checkpoint; where a graph within the graph is at work, that one's."""
-    snapshot = await graph.aget_state(config, subgraphs=True)
-    inner = [task.state.values for task in snapshot.tasks if isinstance(task.state, StateSnapshot)]
-    values: Mapping[str, Any] = next((each for each in inner if each), snapshot.values)
-    return values
+    """Return the values of a thread's last checkpoint."""
+    return (await latest_state(graph, config)).values
 
 
 def _plain_data() -> JsonPlusSerializer:

@@ -1,4 +1,7 @@
-"""What is configured, what answers, what is missing: the findings of `superbiz doctor`. Shows no address and no secret."""
+"""What is configured, what answers, what is missing: the findings of `superbiz doctor`. Shows no address and no secret.
+
+What only some configurations have is imported where it is looked at: a check of a small one starts at once.
+"""
 
 from __future__ import annotations
 
@@ -9,33 +12,29 @@ import sqlite3
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 from urllib.parse import urlsplit
 
-from nodes.prompts import LANGUAGES
-from service.app import KNOWLEDGE_FOLDER, open_canonical
+from nodes.contract import LANGUAGES
 from service.canonical import check_canonical
-from service.checkpoints import CHECKPOINT_FILE
 from service.contract import StorageError
-from service.models.choice import ConfiguredModels, model_settings
-from service.offline.client import OfflineClient
+from service.home import CHECKPOINT_FILE, KNOWLEDGE_FOLDER, open_canonical
 from service.registry import BUILDERS, Site
-from service.settings import Settings, SettingsError, missing_secrets
-from service.vector_store import open_vector_store
+from service.settings import OFFLINE, Settings, SettingsError, missing_secrets
 from tools.canonical.store import CanonicalStoreUnavailable
 from tools.catalog import Catalog, CatalogError, DatasourceEntry, KnowledgeEntry, TopicEntry, load_catalog
 from tools.envelope_protocol import check_input
 from tools.evidence_tool import CallContext, EvidenceTool, ToolFailure
 from tools.logs.endpoint import problem
-from tools.logs.source import TopicUnavailableError, topic_files
-from tools.mysql.tool import MysqlTool, problems
+from tools.logs.files import TopicUnavailableError, topic_files
 from tools.rag import schema
-from tools.rag.backend_vector import store_hits
-from tools.rag.folder import KnowledgeError, list_folder
-from tools.rag.index import knowledge_folder
+from tools.rag.folder import KnowledgeError, knowledge_folder, list_folder
 
 CONNECT_SECONDS = 3.0
 MAX_TABLES = 10
+AHEAD_SECONDS = 600.0
+"""A topic's newest event may be so much ahead of this machine's clock."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +99,11 @@ def _secrets(settings: Settings, catalog: Catalog, env: Mapping[str, str]) -> Fi
 
 
 async def _model(settings: Settings, env: Mapping[str, str]) -> Finding:
+    if settings.model == OFFLINE:
+        return Finding("model", True, f"{OFFLINE}: no key and no network needed")
+    from service.models.choice import ConfiguredModels, model_settings
+    from service.offline.client import OfflineClient
+
     try:
         client = await asyncio.to_thread(ConfiguredModels(settings, env, OfflineClient()).client, None)
     except ValueError as error:
@@ -183,7 +187,7 @@ async def _topics(site: Site) -> list[Finding]:
 
 async def _topic(site: Site, tool: EvidenceTool, topic: TopicEntry) -> Finding:
     if topic.backend == "files":
-        return await _files_topic(site.catalog, tool, topic.name, topic.path or "")
+        return await _files_topic(site.catalog, tool, topic)
     subject, fault = f"topic {topic.name}", problem(topic, site.env)
     if fault is not None:
         return Finding(subject, False, fault)
@@ -193,24 +197,39 @@ async def _topic(site: Site, tool: EvidenceTool, topic: TopicEntry) -> Finding:
         return Finding(subject, False, f"{topic.backend} cannot be searched ({failure.code.value})")
     if not result["total"]:
         return Finding(subject, True, f"{topic.backend} answers, no event in the last days")
-    return Finding(subject, True, f"{topic.backend} answers, newest event {result['to']}")
+    text = f"{topic.backend} answers, newest event {result['to']}"
+    if _is_future(result["to"]):
+        return Finding(subject, False, f"{text}, which is in the future: is its clock right?", needed=False)
+    return Finding(subject, True, text)
 
 
-async def _files_topic(catalog: Catalog, tool: EvidenceTool, name: str, path: str) -> Finding:
-    subject = f"topic {name}"
+def _is_future(time_text: str | None) -> bool:
+    return time_text is not None and datetime.fromisoformat(time_text).timestamp() > time.time() + AHEAD_SECONDS
+
+
+async def _files_topic(catalog: Catalog, tool: EvidenceTool, topic: TopicEntry) -> Finding:
+    subject = f"topic {topic.name}"
     try:
-        files, more = await asyncio.to_thread(topic_files, catalog.base, path)
+        files, more = await asyncio.to_thread(topic_files, catalog.base, topic.path or "")
     except TopicUnavailableError:
         return Finding(subject, False, "path: no such file or folder, no log file in it, or it may not be read")
     many = f"{len(files)}{'+' if more else ''} file{'s' * (len(files) != 1)}"
     try:
-        result = await _ask(tool, {"topic": name, "query": "", "lookback_minutes": 1, "limit": 1})
+        result = await _ask(tool, {"topic": topic.name, "query": "", "lookback_minutes": 1, "limit": 1})
     except ToolFailure as failure:
         return Finding(subject, False, f"{many}, but it cannot be searched ({failure.code.value})")
-    return Finding(subject, True, f"{many}, newest event {result.get('to') or 'without a time'}")
+    text = f"{many}, newest event {result['to'] or 'without a time'}"
+    notes = list(result["notes"])
+    if _is_future(result["to"]) and not any("timezone" in note for note in notes):
+        notes.append(f'times in the future: is timezone = "{topic.timezone}" theirs?')
+    return Finding(subject, False, "; ".join([text, *notes]), needed=False) if notes else Finding(subject, True, text)
 
 
 async def _datasources(site: Site) -> list[Finding]:
+    if not site.catalog.datasources:
+        return []
+    from tools.mysql.tool import problems
+
     known = {line.split(":", 1)[0]: line.split(": ", 1)[1] for line in problems(site.catalog, site.env)}
     tool = BUILDERS["mysql"](site)
     findings = []
@@ -231,6 +250,8 @@ async def _datasources(site: Site) -> list[Finding]:
 
 async def _account(tool: EvidenceTool, subject: str, source: DatasourceEntry) -> Finding | None:
     """Say what the account may do beyond reading the listed tables (R124); None where nothing is to be said."""
+    from tools.mysql.tool import MysqlTool
+
     try:
         report = await tool.account(source.name) if isinstance(tool, MysqlTool) else None
     except ToolFailure:
@@ -266,6 +287,9 @@ async def _knowledge(site: Site) -> list[Finding]:
 
 
 async def _store(site: Site, entry: KnowledgeEntry) -> Finding:
+    from service.vector_store import open_vector_store
+    from tools.rag.backend_vector import store_hits
+
     subject = f"knowledge {entry.name}"
     try:
         hits = await store_hits(entry, open_vector_store(site.catalog, entry), entry.name, CONNECT_SECONDS)

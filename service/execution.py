@@ -17,7 +17,6 @@ from typing import Any, Literal
 from langchain_core.runnables import RunnableConfig
 from langgraph.errors import GraphDrained
 from langgraph.runtime import RunControl
-from langgraph.types import StateSnapshot
 
 from graph.context import DiagnosisContext
 from graph.contract import RunState
@@ -29,7 +28,7 @@ from nodes.ports import ORIGIN, RunOrigin, RunRecord
 from nodes.run_end import end_without_result
 from nodes.usage import usage_of
 from service.app import App
-from service.checkpoints import latest_values
+from service.checkpoints import latest_state, latest_values
 from service.contract import StepView
 from service.endings import give_back
 
@@ -186,8 +185,7 @@ class Execution:
 
         In a chat the diagnosis is a graph within the graph, with a state of its own.
         """
-        state = await self._graph.aget_state(self._config, subgraphs=True)
-        state = next((task.state for task in state.tasks if isinstance(task.state, StateSnapshot)), state)
+        state = await latest_state(self._graph, self._config)
         if not state.values.get("tracker_index") or not state.next:
             return
         ended = CollectionEnd(cause=cause, fault=INTERNAL_ERROR if cause is EndCause.FAULT else None)
@@ -200,7 +198,8 @@ class Execution:
         assert self.run_id is not None
         app, now = self._app, self._app.resources.clock.now()
         usage = await self._usage()
-        await end_without_result(app.runs, app.journal, self.run_id, state, code, now, usage=usage)
+        holder = self._execution_id
+        await end_without_result(app.runs, app.journal, self.run_id, state, code, now, usage=usage, holder=holder)
 
     async def _usage(self) -> dict[str, Any]:
         """What the last checkpoint says was spent; empty when it cannot be read (R108, R116)."""
@@ -214,7 +213,8 @@ class Execution:
             return
         core = DiagnosisHarnessCore(self._app.resources)
         draining = self._control.drain_requested
-        marking = core.mark_interrupted(self.run_id, await self._usage() or None, draining=draining)
+        usage = await self._usage() or None
+        marking = core.mark_interrupted(self.run_id, usage, holder=self._execution_id, draining=draining)
         done, _ = await asyncio.wait([asyncio.ensure_future(marking)], timeout=5)
         for each in done:
             if each.exception() is not None:

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 INTERRUPTED = "INTERRUPTED"
 """Error code of a Run whose process went away and that cannot go on."""
+QUEUE_SECONDS = 3600.0
+"""How long a Run may wait in the queue of a host that is to begin it."""
 SWEEP_SECONDS = 5.0
 """Pause between two looks for Runs that another process has left."""
 TIDY_SECONDS = 3600.0
@@ -80,6 +82,9 @@ def fate(run: RunRecord, now: float, limits: Limits) -> Fate:
         return Fate.LEAVE
     if run.context is not None and run.thread_id is not None:
         return Fate.TAKE_UP if now - run.created_at < limits.evidence else Fate.FAIL
+    if run.internal_state is RunState.CREATED and run.context is not None:
+        # Stored for a host that has not begun it: no clock of the Run runs, and it may still be in the host's queue.
+        return Fate.FAIL if now - run.created_at >= QUEUE_SECONDS else Fate.LEAVE
     free_since = run.lease_until if run.lease_until is not None else run.created_at
     return Fate.FAIL if now - free_since >= limits.run_timeout else Fate.LEAVE
 

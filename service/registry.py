@@ -1,4 +1,7 @@
-"""The tool registry: which evidence tools exist, in the order the model sees them. One line a tool."""
+"""The tool registry: which evidence tools exist, in the order the model sees them. One line a tool.
+
+A builder imports its tool where the catalogue has something for it: SQL parser, index and log reader are no small imports.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +9,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from service.vector_store import open_vector_store
 from tools.catalog import Catalog
 from tools.evidence_tool import EvidenceTool
-from tools.logs.tool import build_logs_tool
-from tools.mysql.tool import build_mysql_tool
-from tools.rag.tool import build_rag_tool
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,11 +24,33 @@ class Site:
 
 Builder = Callable[[Site], EvidenceTool | None]
 
-BUILDERS: Mapping[str, Builder] = {
-    "rag": lambda site: build_rag_tool(site.catalog, site.index_dir, open_vector_store),
-    "logs": lambda site: build_logs_tool(site.catalog, site.env),
-    "mysql": lambda site: build_mysql_tool(site.catalog, site.env),
-}
+
+def _rag(site: Site) -> EvidenceTool | None:
+    if not site.catalog.knowledge:
+        return None
+    from service.vector_store import open_vector_store
+    from tools.rag.tool import build_rag_tool
+
+    return build_rag_tool(site.catalog, site.index_dir, open_vector_store)
+
+
+def _logs(site: Site) -> EvidenceTool | None:
+    if not site.catalog.topics:
+        return None
+    from tools.logs.tool import build_logs_tool
+
+    return build_logs_tool(site.catalog, site.env)
+
+
+def _mysql(site: Site) -> EvidenceTool | None:
+    if not site.catalog.datasources:
+        return None
+    from tools.mysql.tool import build_mysql_tool
+
+    return build_mysql_tool(site.catalog, site.env)
+
+
+BUILDERS: Mapping[str, Builder] = {"rag": _rag, "logs": _logs, "mysql": _mysql}
 """Short name (as the command line takes it) → builder; None means that the catalogue gives the tool nothing to ask."""
 
 

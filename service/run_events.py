@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
+import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -187,11 +188,10 @@ class RunEvents:
 
         Ends without an end when `stopping` is set: the reader asks again, here or elsewhere.
         """
-        place = after or EventId(run_id, "")
+        place = after or EventId(run_id, "start")
         if after is None:
-            place = EventId(run_id, "start")
             yield RunEvent(f"{run_id}/start", RunEventType.RUN_STARTED, {"run_id": run_id})
-        step, idle = place.step, 0.0
+        step, told = place.step, time.monotonic()
         with self._changes.watch(run_id) as changed:
             while not stopping.is_set():
                 changed.clear()
@@ -202,24 +202,23 @@ class RunEvents:
                     record = await self._runs.get(run_id)
                     steps = await self._stages.stages(run_id, step)
                 for number, node in [each for each in steps if each[0] > step]:
-                    step, idle = number, 0.0
+                    step = number
                     if node in VISIBLE_STAGES:
                         yield RunEvent(f"{run_id}/{number:04d}", RunEventType.STATUS, {"stage": node})
+                        told = time.monotonic()
                 if not carried_here and (record is None or record.internal_state in TERMINAL):
                     for event in self._tell(record) if record is not None else ():
                         if place.precedes(event.id.rpartition("/")[2]):
                             yield event
                     return
-                waited = min(self._poll_seconds, idle_seconds - idle)
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(waited):
-                        await changed.wait()
-                        idle = 0.0
-                        continue
-                idle += waited
-                if idle >= idle_seconds:
-                    idle = 0.0
+                left = idle_seconds - (time.monotonic() - told)
+                if left <= 0:
                     yield None
+                    told = time.monotonic()
+                    continue
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(min(self._poll_seconds, left)):
+                        await changed.wait()
 
 
 class Tell(Protocol):

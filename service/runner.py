@@ -275,6 +275,13 @@ class RunManager:
         # Whoever asked may leave at any moment; what was begun here is ended.
         return await self._carried_out(self._cancel(run_id))
 
+    async def cancel_left(self, run_id: str) -> None:
+        """Cancel a Run whose client has left. Nobody is there to hear of a store out of reach: the log has its type."""
+        try:
+            await self.cancel(run_id)
+        except Exception as error:
+            logger.warning("a run whose client left could not be cancelled: %s", type(error).__name__)
+
     async def _cancel(self, run_id: str) -> RunRecord | None:
         runs, now = self._app.runs, self._app.resources.clock.now()
         if await runs.transition(run_id, ACTIVE, RunState.CANCEL_REQUESTED):

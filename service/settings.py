@@ -1,4 +1,7 @@
-"""Settings from the environment, prefix `SUPERBIZ_`: the one place that holds values an operator may change (R155)."""
+"""Settings from the environment, prefix `SUPERBIZ_`: the one place that holds values an operator may change (R155).
+
+Every command reads them first: what only some values need (SQLAlchemy, LangGraph) is imported where such a value is checked.
+"""
 
 from __future__ import annotations
 
@@ -11,15 +14,13 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from graph.budget import BudgetLimits
 from graph.context import DiagnosisContext
-from service.models.recorded import PREFIX as RECORDED_PREFIX
-from service.store.engine import DatabaseUrlError, database_url, sqlite_url
-from service.trace_privacy import FIELDS
 from tools.canonical.redis_url import parse_redis_url
 from tools.catalog import Catalog
 from tools.rag.folder import MAX_FILE_BYTES
 
 PREFIX = "SUPERBIZ_"
 OFFLINE = "offline"
+RECORDED_PREFIX = "scripted:"
 DATABASE_FILE = "superbiz.db"
 PROVIDER_KEY = "OPENAI_API_KEY"
 """The provider SDK's own variable, read where SUPERBIZ_API_KEY is not set."""
@@ -152,6 +153,10 @@ class Settings(BaseSettings):
     @classmethod
     def _known_trace_fields(cls, value: Any) -> Any:
         names = tuple(filter(None, map(str.strip, value.split(",")))) if isinstance(value, str) else tuple(value)
+        if not names:
+            return ()
+        from service.trace_privacy import FIELDS
+
         if not set(names) <= set(FIELDS):
             raise ValueError(f"allowed, separated by commas: {', '.join(FIELDS)}")
         return names
@@ -165,6 +170,8 @@ class Settings(BaseSettings):
     @classmethod
     def _known_database(cls, value: SecretStr | None) -> SecretStr | None:
         if value is not None:
+            from service.store.engine import DatabaseUrlError, database_url
+
             try:
                 database_url(value.get_secret_value())
             except DatabaseUrlError as error:
@@ -232,6 +239,8 @@ class Settings(BaseSettings):
         """Return the database URL in clear, for the engine alone."""
         if self.database_url is not None:
             return self.database_url.get_secret_value()
+        from service.store.engine import sqlite_url
+
         return sqlite_url(self.home / DATABASE_FILE)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from release.bounding import fit_json
 from tools.catalog import Catalog
-from tools.rag.index import knowledge_folder
+from tools.rag.folder import knowledge_folder
 from tools.rag.schema import index_file
 from tools.rag.titles import document_titles
 

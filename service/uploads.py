@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from tools.catalog import Catalog, KnowledgeEntry
-from tools.rag.folder import TEXT_SUFFIXES
-from tools.rag.index import knowledge_folder
+from tools.rag.folder import TEXT_SUFFIXES, knowledge_folder
 from tools.rag.replace import replace_document
 from tools.rag.schema import index_file
 from tools.rag.search import document_id

@@ -20,8 +20,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from graph.chat import build_chat_graph
-from graph.diagnosis import build_diagnosis_graph
 from nodes.ports import ModelReply, ModelRequest
 from service.app import App, open_app
 from service.models.recorded import read_recorded
@@ -128,8 +126,7 @@ async def opened(folder: Path, url: str | None, dies_at: int | None, ahead: floa
             journal=journal,
             clock=MovedClock(SystemClock(), ahead),
         )
-        graph, chat = build_diagnosis_graph(resources, saver), build_chat_graph(resources, saver)
-        yield replace(app, resources=resources, runs=runs, journal=journal, graph=graph, chat=chat)  # type: ignore[arg-type]
+        yield replace(app, resources=resources, runs=runs, journal=journal)  # type: ignore[arg-type]
 
 
 def _fused(real: Any, fuse: Fuse, name: str) -> Any:

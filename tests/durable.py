@@ -12,7 +12,7 @@ from typing import Any
 from sqlalchemy import text
 
 from graph.context import DiagnosisContext
-from graph.diagnosis import build_diagnosis_graph, recursion_limit
+from graph.diagnosis import recursion_limit
 from nodes.ports import ORIGIN, RunOrigin
 from service.app import App, open_app
 from service.recovery import Takeover
@@ -61,7 +61,7 @@ async def opened(settings: Settings, **changes: Any) -> AsyncIterator[App]:
     """Open the app with some resources replaced."""
     async with open_app(settings, env={}) as app:
         resources = replace(app.resources, **changes)
-        yield replace(app, resources=resources, graph=build_diagnosis_graph(resources, app.checkpointer))
+        yield replace(app, resources=resources)
 
 
 def config_of(run_id: str, thread: str, execution: str, owner: str | None = None, alone: bool = True) -> Any:

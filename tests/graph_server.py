@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from nodes.ports import RunRecord
-from service.app import open_canonical, open_stores
+from service.home import open_canonical, open_stores
 from service.replay.bundle import Bundle
 from service.replay.export import export_run
 from service.settings import Settings

@@ -29,7 +29,8 @@ import service.runner
 from graph.contract import Component, RunState
 from nodes.ports import ModelReply, ModelRequest
 from release.contract import ReleaseOutcome
-from service.app import App, Parts, build_parts, open_over
+from service.app import App, Parts, build_parts, open_runs
+from service.checkpoints import open_checkpoints
 from service.contract import StepView
 from service.models.recorded import read_recorded
 from service.runner import Question, RunManager, ServiceStopping, open_manager
@@ -140,10 +141,12 @@ async def host(settings: Settings, seed: int, lease_seconds: float = 1.0, last: 
     parts = parts_of(given)
     models: Any = Unsteady(read_recorded(settings.home.parent / "answers.json"), dice)
     tools = {name: Unsteady(tool, dice) for name, tool in parts.tools.items()}
-    async with open_over(replace(parts, models=models, tools=tools)) as app, open_manager(app) as manager:
-        opened = Host(app, manager)
-        manager._shown = opened.stepped
-        yield opened
+    async with open_runs(replace(parts, models=models, tools=tools)) as app, open_checkpoints(given) as saver:
+        app = replace(app, checkpointer=saver)
+        async with open_manager(app) as manager:
+            opened = Host(app, manager)
+            manager._shown = opened.stepped
+            yield opened
 
 
 def staying(settings: Settings, seed: int) -> AbstractAsyncContextManager[Host]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import TypeVar
 
 from sqlalchemy import Connection, Engine
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 T = TypeVar("T")
@@ -16,18 +18,30 @@ Work = Callable[[Connection], T]
 """What a transaction does; it runs outside the event loop and must touch nothing but its connection."""
 
 
+@contextmanager
+def _without_text() -> Iterator[None]:
+    """Let errors out without the driver's text: it names servers and users, and a host shows the text of what a Run died of."""
+    try:
+        yield
+    except DBAPIError as error:
+        told = Exception(type(error.orig).__name__)
+        raise type(error)(None, None, told, connection_invalidated=error.connection_invalidated) from None
+
+
 class Database(AsyncEngine):
     """An engine with an async driver (PostgreSQL)."""
 
     async def read(self, work: Work[T]) -> T:
         """Run `work` and keep nothing that it changed. Raises SQLAlchemyError."""
-        async with self.connect() as connection:
-            return await connection.run_sync(work)
+        with _without_text():
+            async with self.connect() as connection:
+                return await connection.run_sync(work)
 
     async def write(self, work: Work[T]) -> T:
         """Run `work` in a transaction and commit it. Raises SQLAlchemyError."""
-        async with self.begin() as connection:
-            return await connection.run_sync(work)
+        with _without_text():
+            async with self.begin() as connection:
+                return await connection.run_sync(work)
 
 
 class FileDatabase(Database):
@@ -57,11 +71,11 @@ class FileDatabase(Database):
         await asyncio.to_thread(self._close)
 
     def _read(self, work: Work[T]) -> T:
-        with self._blocking.connect() as connection:
+        with _without_text(), self._blocking.connect() as connection:
             return work(connection)
 
     def _write(self, work: Work[T]) -> T:
-        with self._blocking.begin() as connection:
+        with _without_text(), self._blocking.begin() as connection:
             return work(connection)
 
     def _close(self) -> None:

@@ -10,7 +10,8 @@ from typing import Any
 
 from langchain_core.messages import BaseMessage, HumanMessage
 
-LANGUAGES = ("zh", "en")
+from nodes.contract import LANGUAGES as LANGUAGES
+
 COMPONENTS = (
     "diagnosis",
     "evidence_repair",

@@ -36,7 +36,7 @@ def calibrate(
     catalog: CatalogOption = None,
 ) -> int:
     """Print precision and recall per threshold and propose the two thresholds of a knowledge folder."""
-    from service.app import KNOWLEDGE_FOLDER, prepare_home
+    from service.home import KNOWLEDGE_FOLDER, prepare_home
     from tools.catalog import load_catalog
     from tools.rag.evaluate import calibrate as tabulate
     from tools.rag.evaluate import format_calibration, format_proposal, judge, load_queries, propose
@@ -78,8 +78,8 @@ def _indexed(catalog: Catalog, entry: KnowledgeEntry, index_dir: Path, labelled:
     if entry.store is not None:
         return _of_store(catalog, entry, labelled)
     from tools.rag import schema
-    from tools.rag.folder import list_folder
-    from tools.rag.index import index_folder, knowledge_folder
+    from tools.rag.folder import knowledge_folder, list_folder
+    from tools.rag.index import index_folder
     from tools.rag.search import search_index
 
     folder = knowledge_folder(catalog, entry)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 def index(json: JsonOption = False, catalog: CatalogOption = None) -> int:
     """Index the catalogue's knowledge folders; only what changed is read anew."""
-    from service.app import KNOWLEDGE_FOLDER, prepare_home
+    from service.home import KNOWLEDGE_FOLDER, prepare_home
     from tools.catalog import load_catalog
 
     settings = settings_from(catalog=catalog)

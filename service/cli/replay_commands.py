@@ -209,7 +209,7 @@ def _as_json(bundle: Bundle, found: Comparison, left_at: str | None) -> dict[str
         "differing_entries": found.entries,
         "first_difference": found.step,
         "left_at": left_at,
-        "asked_otherwise": found.asked_otherwise,
+        "changed_since": list(found.changed),
         "differences": [
             {"entry": each.entry, "place": each.place, "recorded": each.recorded, "replayed": each.replayed}
             for each in found.first
@@ -218,10 +218,8 @@ def _as_json(bundle: Bundle, found: Comparison, left_at: str | None) -> dict[str
 
 
 def _show(bundle: Bundle, found: Comparison, left_at: str | None) -> None:
-    if found.asked_otherwise:
-        say(
-            f"note: {found.asked_otherwise} model calls would be asked otherwise today (prompt, tools or schema changed)"
-        )
+    for change in found.changed:
+        say(f"note: changed since the run: {change}")
     if found.identical:
         say(f"identical: {len(bundle.path)} steps, {len(bundle.trace)} trace events, {len(bundle.entries)} entries")
         return
@@ -234,6 +232,6 @@ def _show(bundle: Bundle, found: Comparison, left_at: str | None) -> None:
 
 
 def _stores() -> AbstractAsyncContextManager[tuple[SqlRunStore, SqlJournal]]:
-    from service.app import open_stores
+    from service.home import open_stores
 
     return open_stores(settings_from())

@@ -213,6 +213,6 @@ def _cut(text: str) -> str:
 
 
 def _stores() -> AbstractAsyncContextManager[tuple[SqlRunStore, SqlJournal]]:
-    from service.app import open_stores
+    from service.home import open_stores
 
     return open_stores(settings_from())

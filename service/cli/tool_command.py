@@ -86,7 +86,7 @@ async def _tool(settings: Settings, name: str, business: dict[str, Any], view: s
 def _chosen(settings: Settings, name: str) -> EvidenceTool:
     import os
 
-    from service.app import KNOWLEDGE_FOLDER, prepare_home
+    from service.home import KNOWLEDGE_FOLDER, prepare_home
     from service.registry import BUILDERS, Site, build_tool, build_tools
     from tools.catalog import load_catalog
 

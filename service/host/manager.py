@@ -113,11 +113,10 @@ class HostedRunManager(RunManager):
                 for run in await client.runs.list(run_id):
                     if run["status"] in {"pending", "running"}:
                         await client.runs.cancel(run_id, run["run_id"], wait=True, action="interrupt")
+            await self._end(run_id, RunState.CANCELLED, "CANCELLED", RunState.CANCEL_REQUESTED)
         except Exception as error:
             # The mark in the store stops the Run at its next step all the same.
             logger.warning("the host did not cancel a run: %s", type(error).__name__)
-            return
-        await self._end(run_id, RunState.CANCELLED, "CANCELLED", RunState.CANCEL_REQUESTED)
 
     async def _end(self, run_id: str, state: RunState, code: str, expected: RunState) -> None:
         app = self._app

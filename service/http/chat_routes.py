@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, nullcontext
 from typing import Annotated
 
-from fastapi import APIRouter, Header, Path, Query, Request
+from fastapi import APIRouter, Header, Path, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
 from nodes.ports import RunRecord
@@ -73,7 +73,7 @@ async def _cancelled_with(request: Request, service: Service, run_id: str) -> As
         while (await request.receive())["type"] != "http.disconnect":
             pass
         if not service.manager.stopping.is_set():
-            await service.manager.cancel(run_id)
+            await service.manager.cancel_left(run_id)
 
     watcher = asyncio.create_task(watch())
     try:
@@ -95,7 +95,7 @@ async def chat_stream(
     compat: Annotated[Compat | None, Query(description="Send every event as `event: message`.")] = None,
     cancel_on_disconnect: Annotated[bool, CANCEL_ON_DISCONNECT] = False,
     last_event_id: Annotated[str | None, LAST_EVENT_ID] = None,
-) -> StreamingResponse:
+) -> Response:
     """Ask and watch the run. With `Last-Event-ID` no run is started: the one it names is watched further."""
     after = None
     if last_event_id:

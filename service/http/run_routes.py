@@ -61,11 +61,7 @@ async def trace(run_id: RunId, service: ServiceHere, caller: Caller) -> TraceVie
     "/{run_id}/events",
     summary="Watch a run",
     response_class=StreamingResponse,
-    responses={
-        **refusals(400, 404, 422),
-        **EVENT_STREAM,
-        204: {"description": "The last event was received already: there is nothing to come back for."},
-    },
+    responses={**refusals(400, 404, 422), **EVENT_STREAM},
 )
 async def events(
     run_id: RunId,
@@ -83,8 +79,6 @@ async def events(
     await service.own_run(run_id, caller)
     if place is not None and place.run_id != run_id:
         raise ApiError(400, ApiErrorCode.INVALID_EVENT_ID, "Last-Event-ID: must be the id of an event of this run")
-    if place is not None and place.place == "end":
-        return Response(status_code=204)
     return event_stream(service, run_id, place, compat=compat, cancel_on_disconnect=cancel_on_disconnect)
 
 

@@ -4,22 +4,32 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import signal
 import socket
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import uvicorn
 from fastapi import FastAPI
 
 from service.http.app import create_app, opened_service
 from service.http.auth import Tokens
+from service.http.protocol import BoundedProtocol
 from service.runner import RunManager
 from service.settings import Settings
+
+logger = logging.getLogger("superbiz.http")
 
 KEEP_ALIVE_SECONDS = 15
 MAX_HEADER_BYTES = 16_384
 BACKLOG = 512
 STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+def _unexpected(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Tell of what no task awaited by its type alone: asyncio's own words hold the text of the exception."""
+    logger.error("something failed that nobody waited for: %s", type(context.get("exception")).__name__)
 
 
 class Server(uvicorn.Server):
@@ -33,6 +43,7 @@ class Server(uvicorn.Server):
     def capture_signals(self) -> Iterator[None]:
         """Stop at a signal, unless whoever started the process had it ignored; a second Ctrl-C hurries."""
         loop = asyncio.get_running_loop()
+        loop.set_exception_handler(_unexpected)
         caught = [each for each in STOPS if signal.getsignal(each) is not signal.SIG_IGN]
         for each in caught:
             loop.add_signal_handler(each, self.handle_exit, each, None)
@@ -52,7 +63,7 @@ def server_config(app: FastAPI, settings: Settings) -> uvicorn.Config:
     """Return uvicorn's configuration: nothing of a request is logged, nothing that a proxy says is believed."""
     return uvicorn.Config(
         app,
-        http="h11",
+        http=BoundedProtocol,
         ws="none",
         lifespan="off",
         access_log=False,

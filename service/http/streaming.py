@@ -7,8 +7,9 @@ import json
 from collections.abc import AsyncIterator
 from typing import Any, Literal
 
-from fastapi.responses import StreamingResponse
+from fastapi.responses import Response, StreamingResponse
 from fastapi.sse import format_sse_event
+from starlette.types import Receive, Scope, Send
 
 from service.http.service import Service
 from service.run_events import EventId, RunEvent, RunEventType
@@ -33,42 +34,54 @@ def event_stream(
     *,
     compat: Compat | None = None,
     cancel_on_disconnect: bool = False,
-) -> StreamingResponse:
-    """Answer with a Run's events after a place.
+) -> Response:
+    """Answer with a Run's events after a place; with 204 after the last one, so that no client comes back for ever.
 
     Each is read from the store when the client has taken the one before, so a slow reader holds nothing up and nothing
     is kept for it.
     """
-    body = _body(service, run_id, after, compat, cancel_on_disconnect)
-    return StreamingResponse(
-        body,
-        media_type="text/event-stream; charset=utf-8",
-        headers={"X-Accel-Buffering": "no", "X-Run-Id": run_id},
-    )
+    if after is not None and after.place == "end":
+        return Response(status_code=204)
+    return _EventStream(service, run_id, after, compat, cancel_on_disconnect)
 
 
-async def _body(
-    service: Service, run_id: str, after: EventId | None, compat: Compat | None, cancel_on_disconnect: bool
-) -> AsyncIterator[bytes]:
-    settings, manager, ended = service.app.settings, service.manager, False
-    yield f"retry: {RECONNECT_MS}\n\n".encode()
-    try:
-        follow = service.events.follow(
-            run_id, after, idle_seconds=settings.heartbeat_seconds, stopping=manager.stopping
+class _EventStream(StreamingResponse):
+    def __init__(
+        self, service: Service, run_id: str, after: EventId | None, compat: Compat | None, cancel_on_disconnect: bool
+    ) -> None:
+        self._service = service
+        self._run_id = run_id
+        self._cancels = cancel_on_disconnect
+        self._ended = False
+        super().__init__(
+            self._events(after, compat),
+            media_type="text/event-stream; charset=utf-8",
+            headers={"X-Accel-Buffering": "no", "X-Run-Id": run_id},
         )
-        async for event in follow:
-            ended = event is not None and event.last
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the events; a client may be gone before the first of them."""
+        manager = self._service.manager
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            if self._cancels and not self._ended and not manager.stopping.is_set():
+                # The client is gone, and with it this task: the cancel needs one of its own.
+                _keep(asyncio.ensure_future(manager.cancel_left(self._run_id)))
+
+    async def _events(self, after: EventId | None, compat: Compat | None) -> AsyncIterator[bytes]:
+        service = self._service
+        yield f"retry: {RECONNECT_MS}\n\n".encode()
+        idle, stopping = service.app.settings.heartbeat_seconds, service.manager.stopping
+        async for event in service.events.follow(self._run_id, after, idle_seconds=idle, stopping=stopping):
+            self._ended = event is not None and event.last
             yield HEARTBEAT if event is None else encode(event, compat)
-    finally:
-        if cancel_on_disconnect and not ended and not manager.stopping.is_set():
-            # The client is gone, and with it this task: the cancel needs one of its own.
-            _keep(asyncio.ensure_future(manager.cancel(run_id)))
 
 
-_cancels: set[asyncio.Future[Any]] = set()
+_cancels: set[asyncio.Future[None]] = set()
 
 
-def _keep(cancel: asyncio.Future[Any]) -> None:
+def _keep(cancel: asyncio.Future[None]) -> None:
     _cancels.add(cancel)
     cancel.add_done_callback(_cancels.discard)
 
@@ -92,5 +105,6 @@ EVENT_STREAM: dict[int | str, dict[str, Any]] = {
             'JSON `{"type", "data"}`, each `id` the place to go on from.'
         ),
         "content": {"text/event-stream": {"schema": _EVENT_SCHEMA}},
-    }
+    },
+    204: {"description": "The last event was received already: there is nothing to come back for."},
 }

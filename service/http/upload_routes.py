@@ -13,7 +13,7 @@ from fastapi.routing import APIRoute
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.exceptions import HTTPException
 
-from service.app import KNOWLEDGE_FOLDER
+from service.home import KNOWLEDGE_FOLDER
 from service.http.errors import ApiError, ApiErrorCode
 from service.http.service import BODY_SECONDS, Caller, ServiceHere, body_late, refusals, require_media_type
 from service.uploads import ALLOWED_TYPES, TooManyUploads, UploadRefused, UploadTooLarge, store_upload

@@ -9,8 +9,8 @@ from pydantic import SecretStr
 
 from nodes.ports import ModelClient
 from service.models.factory import OFFLINE, ModelSettings, SettingsModelFactory
-from service.models.recorded import PREFIX, read_recorded
-from service.settings import PROVIDER_KEY, Settings, env_name
+from service.models.recorded import read_recorded
+from service.settings import PROVIDER_KEY, RECORDED_PREFIX, Settings, env_name
 
 PROVIDER_URL = "OPENAI_BASE_URL"
 
@@ -25,16 +25,16 @@ class ConfiguredModels:
 
     def client(self, name: str | None) -> ModelClient:
         """Return the client of `name`, None meaning the configured one. Raises ValueError naming what is allowed."""
-        if name is None and self._configured.startswith(PREFIX):
+        if name is None and self._configured.startswith(RECORDED_PREFIX):
             if self._recorded is None:
-                self._recorded = read_recorded(Path(self._configured.removeprefix(PREFIX)))
+                self._recorded = read_recorded(Path(self._configured.removeprefix(RECORDED_PREFIX)))
             return self._recorded
         return self._live.client(name)
 
 
 def model_settings(settings: Settings, env: Mapping[str, str]) -> ModelSettings:
     """Join the settings with the provider SDK's own variables; SUPERBIZ_* win."""
-    model = OFFLINE if settings.model.startswith(PREFIX) else settings.model
+    model = OFFLINE if settings.model.startswith(RECORDED_PREFIX) else settings.model
     key = settings.api_key or _secret(env.get(PROVIDER_KEY, ""))
     base_url = settings.base_url or env.get(PROVIDER_URL, "").strip() or None
     return ModelSettings(

@@ -22,8 +22,8 @@ from langchain_core.messages import AIMessage
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from nodes.ports import ModelCallFailed, ModelFailureKind, ModelReply, ModelRequest, RequestedCall, TokenUsage
+from service.settings import RECORDED_PREFIX
 
-PREFIX = "scripted:"
 MAX_FILE_BYTES = 32 * 1024 * 1024
 
 
@@ -130,7 +130,9 @@ def read_recorded(path: Path) -> RecordedClient:
         with path.open("rb") as file:
             raw = file.read(MAX_FILE_BYTES + 1)
     except OSError:
-        raise RecordedAnswersError(f"{label}: cannot be read; {PREFIX}PATH names a JSON file of answers") from None
+        raise RecordedAnswersError(
+            f"{label}: cannot be read; {RECORDED_PREFIX}PATH names a JSON file of answers"
+        ) from None
     if len(raw) > MAX_FILE_BYTES:
         raise RecordedAnswersError(f"{label}: larger than {MAX_FILE_BYTES // 2**20} MiB")
     try:

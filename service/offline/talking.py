@@ -16,10 +16,10 @@ _TEXTS = {
     "zh": {
         "hello": "我是故障排查助手（离线模式，未使用语言模型）。",
         "can": (
-            "我能做三件事：\n- "
-            "排查故障：请描述现象、服务、时间和报错，我按运行手册检查日志和数据库，只给出有证据支持的结论。\n"
-            "- 查知识库：问“怎么处理…”“…是什么意思”，我摘录相关文档并注明出处。\n- "
-            "说明能查什么：日志主题、数据源、文档。"
+            "我能做三件事：\n"
+            "- 排查故障：请描述现象、服务、时间和报错，我按运行手册检查日志和数据库，只给出有证据支持的结论。\n"
+            "- 查知识库：问“怎么处理…”“…是什么意思”，我摘录相关文档并注明出处。\n"
+            "- 说明能查什么：日志主题、数据源、文档。"
         ),
         "topics": "日志主题（{count}）：",
         "datasources": "数据源（{count}）：",
@@ -34,12 +34,12 @@ _TEXTS = {
     "en": {
         "hello": "This is the incident assistant in offline mode; no language model is used.",
         "can": (
-            "It does three things:\n- investigate: describe the symptom with service, time and error, and "
-            "the runbooks' checks are run "
-            "against logs and databases; only what the evidence carries is concluded.\n- knowledge: ask "
-            "how something is done or what it "
-            "means, and the fitting passages are quoted with their sources.\n- tell what it has access "
-            "to: log topics, datasources, documents."
+            "It does three things:\n"
+            "- investigate: describe the symptom with service, time and error, and the runbooks' checks are run "
+            "against logs and databases; only what the evidence carries is concluded.\n"
+            "- knowledge: ask how something is done or what it means, and the fitting passages are quoted "
+            "with their sources.\n"
+            "- tell what it has access to: log topics, datasources, documents."
         ),
         "topics": "Log topics ({count}):",
         "datasources": "Datasources ({count}):",
@@ -48,8 +48,9 @@ _TEXTS = {
         "none": "No {kind} are configured.",
         "kinds": {"topics": "log topics", "datasources": "datasources", "documents": "knowledge documents"},
         "more": "... {count} in all",
-        "summary": "It has access to {topics} log topics, {datasources} datasources and {documents} "
-        "knowledge documents.",
+        "summary": (
+            "It has access to {topics} log topics, {datasources} datasources and {documents} knowledge documents."
+        ),
         "previous": "The last question investigated in this session: {query}",
     },
 }
@@ -64,9 +65,7 @@ _LAST = re.compile(
 
 
 def talk(question: str, view: Mapping[str, Any], previous: Mapping[str, Any], language: str) -> str:
-    """Answer from the view: the kinds that were asked for, listed; otherwise what the system can do, and "
-    "how much of each.
-    """
+    """Answer from the view: the kinds that were asked for, listed; else what the system can do and how much there is."""
     texts: dict[str, Any] = _TEXTS[language_of(question) if question.strip() else ("zh" if language == "zh" else "en")]
     kinds = [kind for kind, words in _ASKED.items() if re.search(words, question, re.IGNORECASE)]
     if kinds:

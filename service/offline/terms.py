@@ -6,8 +6,6 @@ import re
 from dataclasses import dataclass
 from functools import lru_cache
 
-import rjieba
-
 _CJK = re.compile(r"[\u3400-\u9fff]")
 _WORD = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_.\-]*[A-Za-z0-9])?")
 _CJK_RUN = re.compile(r"[\u3400-\u9fff]+")
@@ -124,6 +122,8 @@ def read_question(text: str, system: str = "") -> Question:
 @lru_cache(maxsize=4096)
 def cut(run: str) -> tuple[str, ...]:
     """Segment a run of Chinese characters into words."""
+    import rjieba  # here, since it reads its dictionary: only Chinese needs it
+
     return tuple(rjieba.cut(run))
 
 

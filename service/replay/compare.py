@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
 
+from graph.contract import TraceEventType
+from nodes.recall import ASKED
 from service.replay.bundle import Bundle, Entry
+from service.replay.changes import changes
+from service.replay.differing import NOTHING, differing, shown
 
 MAX_LINES = 40
-MAX_VALUE_CHARS = 200
 _STEP = re.compile(r"\d{4,6}:[a-z_]+\Z")
 _AT_THE_END = "~"
-NOTHING = "nothing"
-ASKED = "asked"
-"""What tells one request of a model from another, in a recorded answer."""
+TOLD_AS_CHANGES = (("settings", "tools"), ("settings", "prompts"))
+"""Entries that a replay writes as they are today; what differs in them is named and is no difference."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,92 +40,88 @@ class Difference:
 class Comparison:
     """All differing entries, first step first; `first` are the values that differ in the first differing step.
 
-    `asked_otherwise` counts model calls whose prompt, tools or schema differ: the answers are the recorded ones all the same,
-    so that is told and is no difference.
+    `changed` names prompts, tools and forms of output that are others today than they were for the recorded Run.
     """
 
     step: str | None
     first: tuple[Difference, ...] = ()
     entries: int = 0
-    asked_otherwise: int = 0
+    changed: tuple[str, ...] = ()
 
     @property
     def identical(self) -> bool:
-        """Whether every byte is the same."""
+        """Whether all that is compared is byte for byte the same."""
         return self.entries == 0
 
 
 def compare(recorded: Bundle, replayed: Bundle | None) -> Comparison:
     """Compare both; equal digests are equal bytes."""
-    ours = {(each.kind, each.key): _answered(each) for each in recorded.entries}
-    theirs = {(each.kind, each.key): _answered(each) for each in replayed.entries} if replayed else {}
-    otherwise = _asked_otherwise(recorded, replayed) if replayed else 0
-    names = [*ours, *(name for name in theirs if name not in ours)]
-    differing = [name for name in names if _digest(ours.get(name)) != _digest(theirs.get(name))]
-    if not differing:
-        return Comparison(None, asked_otherwise=otherwise)
-    placed = sorted((_step_of(ours.get(name) or theirs[name]), name) for name in differing)
+    replayed = replayed or Bundle(recorded.run_id, ())
+    says_shown = _says_what_was_shown(recorded)
+    ours, theirs = (
+        {(each.kind, each.key): _compared(each, says_shown) for each in side.entries} for side in (recorded, replayed)
+    )
+    names = [name for name in {**ours, **theirs} if name not in TOLD_AS_CHANGES]
+    differing_ones = [name for name in names if _digest(ours.get(name)) != _digest(theirs.get(name))]
+    changed = changes(recorded, replayed)
+    if not differing_ones:
+        return Comparison(None, changed=changed)
+    writers = _writers(replayed) | _writers(recorded)
+    placed = sorted((_step_of(ours.get(name) or theirs[name], writers), name) for name in differing_ones)
     step = placed[0][0]
     here = [name for place, name in placed if place == step]
     lines = [line for name in here for line in _differences(step, ours.get(name), theirs.get(name))]
-    return Comparison(_shown(step), tuple(lines[:MAX_LINES]), len(differing), otherwise)
+    return Comparison(_named(step), tuple(lines[:MAX_LINES]), len(differing_ones), changed)
 
 
-def _answered(entry: Entry) -> Entry:
-    if entry.kind != "model_answer":
-        return entry
-    return Entry(entry.kind, entry.key, {name: value for name, value in entry.payload.items() if name != ASKED})
+def _says_what_was_shown(recorded: Bundle) -> bool:
+    """Say whether the record tells messages from prompts and tools; bundles of earlier versions do not."""
+    asked = any(isinstance(each.get(ASKED), dict) for each in recorded.by_kind["model_answer"].values())
+    return asked or any(each.get("messages") for each in recorded.by_kind["step"].values())
 
 
-def _asked_otherwise(recorded: Bundle, replayed: Bundle) -> int:
-    then, now = recorded.by_kind["model_answer"], replayed.by_kind["model_answer"]
-    return sum(then[key].get(ASKED) != now[key].get(ASKED) for key in then if key in now)
+def _compared(entry: Entry, says_shown: bool) -> Entry:
+    """Leave out of an entry what is told as a change, and what an old record cannot tell."""
+    if entry.kind == "model_answer":
+        asked = entry.payload.get(ASKED)
+        messages = asked["messages"] if says_shown and isinstance(asked, dict) else None
+        return Entry(entry.kind, entry.key, {**entry.payload, ASKED: messages})
+    if entry.kind == "step" and not says_shown:
+        return Entry(entry.kind, entry.key, {**entry.payload, "messages": None})
+    return entry
 
 
 def _digest(entry: Entry | None) -> str | None:
     return entry.digest if entry else None
 
 
-def _step_of(entry: Entry) -> str:
+def _writers(bundle: Bundle) -> dict[tuple[str, str], str]:
+    """Return which node execution tells of each model call and each tool call."""
+    found = dict[tuple[str, str], str]()
+    for each in bundle.trace:
+        fields, node = each["fields"], str(each["node"])
+        if each["type"] == TraceEventType.MODEL_CALL:
+            found["model_answer", f"{fields['component']}/{fields['component_round']}"] = node
+        elif each["type"] == TraceEventType.TOOL_CALL_COMPLETED:
+            found["agent_result", fields["tool_call_id"]] = node
+    return found
+
+
+def _step_of(entry: Entry, writers: Mapping[tuple[str, str], str]) -> str:
     """Return the key of the node execution that wrote the entry; what belongs to none sorts last."""
-    if entry.kind == "trace":
-        return str(entry.payload["node"] or _AT_THE_END)
-    return entry.key if _STEP.match(entry.key) else _AT_THE_END
+    key = entry.payload["node"] if entry.kind == "trace" else writers.get((entry.kind, entry.key), entry.key)
+    return key if key and _STEP.match(key) else _AT_THE_END
 
 
-def _shown(step: str) -> str:
+def _named(step: str) -> str:
     return "the end of the run" if step == _AT_THE_END else f"step {int(step.split(':')[0])} ({step.split(':')[1]})"
 
 
 def _differences(step: str, ours: Entry | None, theirs: Entry | None) -> Iterator[Difference]:
     name = (ours or theirs or Entry("", "", {})).name
     if ours is None or theirs is None:
-        sides = (_text(each.payload) if each else NOTHING for each in (ours, theirs))
+        sides = (shown(each.payload) if each else NOTHING for each in (ours, theirs))
         yield Difference(step, name, "", *sides)
         return
-    for place, left, right in _values(ours.payload, theirs.payload, ""):
+    for place, left, right in differing(ours.payload, theirs.payload):
         yield Difference(step, name, place, left, right)
-
-
-def _values(left: Any, right: Any, place: str) -> Iterator[tuple[str, str, str]]:
-    if isinstance(left, Mapping) and isinstance(right, Mapping):
-        for key in sorted({*left, *right}):
-            where = f"{place}.{key}".lstrip(".")
-            if key not in left or key not in right:
-                yield (
-                    where,
-                    _text(left[key]) if key in left else NOTHING,
-                    _text(right[key]) if key in right else NOTHING,
-                )
-            else:
-                yield from _values(left[key], right[key], where)
-    elif isinstance(left, list) and isinstance(right, list) and len(left) == len(right):
-        for index, (one, other) in enumerate(zip(left, right, strict=True)):
-            yield from _values(one, other, f"{place}[{index}]")
-    elif type(left) is not type(right) or left != right:
-        yield place, _text(left), _text(right)
-
-
-def _text(value: Any) -> str:
-    text = json.dumps(value, ensure_ascii=False, sort_keys=True)
-    return text if len(text) <= MAX_VALUE_CHARS else f"{text[:MAX_VALUE_CHARS]}…"

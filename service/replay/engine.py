@@ -19,7 +19,7 @@ from langsmith import tracing_context
 
 from graph.chat import build_chat_graph
 from graph.context import DiagnosisContext
-from graph.contract import RunState, TraceEventType
+from graph.contract import RunState, TraceEvent, TraceEventType
 from graph.diagnosis import build_diagnosis_graph, recursion_limit
 from graph.routes import PATHS, after_route_intent
 from nodes.archive import interrupted_entry
@@ -28,6 +28,7 @@ from nodes.outside import GET_RUN, MISSING
 from nodes.ports import ArchiveEntry, JournalBatch, ModelFactory, Resources, RunRecord
 from nodes.run_end import end_without_result
 from nodes.usage import usage_of
+from service.checkpoints import latest_state
 from service.execution import INTERNAL_ERROR
 from service.replay.bundle import Bundle
 from service.replay.catalog import tools_of
@@ -42,10 +43,13 @@ from service.replay.playback import (
     RecordedModel,
     RecordedRunStore,
     Recording,
+    ReleaseUntold,
     by_call_id,
     parent_of,
+    recorded_system,
     recorded_tools,
 )
+from service.start_archive import prompts_entry, tools_entry
 from tools.contract import Scope
 from tools.evidence_tool import EvidenceTool
 
@@ -126,7 +130,7 @@ class _Stage:
         self._journal = RecordedJournal(recording)
         resources = _resources(recording, self._runs, self._journal, tools)
         if models is not None and run is not None:
-            resources = changed(resources, models=models, tools=recorded_tools(tools, bundle, run))
+            resources = changed(resources, models=models, tools=recorded_tools(tools, run))
         self._resources = resources
         self._graph = _graph(bundle, self._resources)
         self._config: RunnableConfig = {
@@ -159,11 +163,20 @@ class _Stage:
             await self._graph.ainvoke(graph_input, self._config, context=self._context)
         except OffTheRecord as here:
             return here.key
+        except ReleaseUntold:
+            await self._tell_end()
         except (asyncio.CancelledError, NodeCancelledError):
             # The host's cancel, where it struck then; the graph has marked the end.
             if not self._bundle.by_kind["outside"].get("end", {}).get("finished"):
                 raise
         return None
+
+    async def _tell_end(self) -> None:
+        """Write the end that another process told for the one that had died, if one did (R108)."""
+        ended = next((row for row in self._bundle.trace if row["type"] == TraceEventType.RUN_ENDED), None)
+        if ended is not None:
+            told = TraceEvent(type=TraceEventType.RUN_ENDED, fields=dict(ended["fields"]))
+            await self._journal.of_another(JournalBatch(self._bundle.run_id, "end:told", ended["at"], [told]))
 
     async def _begin(self) -> Any:
         fork = self._bundle.by_kind["fork"].get("state")
@@ -193,7 +206,7 @@ class _Stage:
             for kind in ("question", "settings", "agent_result")
             for key, payload in self._bundle.by_kind[kind].items()
         ]
-        await self._journal.of_another_run(JournalBatch(parent.run_id, "archive", 0.0, archive=archive))
+        await self._journal.of_another(JournalBatch(parent.run_id, "archive", 0.0, archive=archive))
 
     async def _collection_was_ended(self, left_at: str) -> bool:
         """Repeat what the host did to a Run that failed or hung: route it to the end of collection (R60)."""
@@ -207,7 +220,8 @@ class _Stage:
         cause = EndCause(stopped["cause"])
         ended = CollectionEnd(cause=cause, fault=INTERNAL_ERROR if cause is EndCause.FAULT else None)
         update = {"ended": ended.model_dump(mode="json"), "outcome": None}
-        await self._graph.aupdate_state(self._config, update, as_node="execute_tool")
+        state = await latest_state(self._graph, self._config)
+        await self._graph.aupdate_state(state.config, update, as_node="execute_tool")
         return True
 
     async def _run_was_ended(self, left_at: str) -> bool:
@@ -289,7 +303,7 @@ def _resources(
     harness = bundle.settings["harness"]
     return Resources(
         models=RecordedModel(bundle),
-        tools=recorded_tools(tools, bundle, by_call_id(bundle, lambda: canonical.calling)),
+        tools=recorded_tools(tools, by_call_id(bundle, lambda: canonical.calling)),
         canonical=canonical,
         runs=runs,
         journal=journal,
@@ -300,12 +314,16 @@ def _resources(
         run_timeout_seconds=harness["run_timeout_seconds"],
         host_serialises_threads=harness["host_serialises_threads"],
         pause=_at_once,
-        start_archive=[
-            ArchiveEntry("settings", name, bundle.settings[name])
-            for name in ("catalog", "tools", "prompts")
-            if name in bundle.settings
-        ],
+        describe_system=recorded_system(bundle),
+        start_archive=_start_archive(bundle, tools),
     )
+
+
+def _start_archive(bundle: Bundle, tools: Mapping[str, EvidenceTool]) -> list[ArchiveEntry]:
+    """Archive tools and prompts as they are today; the catalogue is the recorded one."""
+    catalog = ArchiveEntry("settings", "catalog", bundle.settings.get("catalog", {}))
+    today = (catalog, tools_entry(tools), prompts_entry())
+    return [each for each in today if each.key in bundle.settings]
 
 
 async def _at_once(seconds: float) -> None:

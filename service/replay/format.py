@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Final
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator
+from pydantic import BaseModel, ConfigDict, Field, Json, StringConstraints, field_validator
 
 from graph.context import DiagnosisContext
 from graph.contract import Intent, RunState, TraceEventType
@@ -145,10 +145,22 @@ class CallPayload(Payload):
     arguments: dict[str, Any] | None
 
 
-class AnswerPayload(Payload):
-    """One attempt of a model call: a reply, or a failure. `asked` is the digest of what the model was shown."""
+class AskedPayload(Payload):
+    """SHA-256 of what a model was shown: system prompt, other messages, tools, form of the output."""
 
-    asked: str = Field(default="", pattern=r"^([0-9a-f]{64})?$")
+    prompt: Hash
+    messages: Hash
+    tools: Hash
+    output: Hash
+
+
+class AnswerPayload(Payload):
+    """One attempt of a model call: a reply, or a failure.
+
+    `asked` says what the model was shown; bundles of earlier versions have one digest of it all, or none.
+    """
+
+    asked: AskedPayload | Annotated[str, StringConstraints(pattern=r"^([0-9a-f]{64})?$")] = ""
     failure: ModelFailureKind | None
     answered: bool = False
     retry_after: float | None = None
@@ -186,12 +198,22 @@ class TrackerPayload(DiagnosisProgressTracker):
 
 
 class StepPayload(Payload):
-    """What one node decided, in words; the tracker, if it moved; how many trace events and agent steps it wrote."""
+    """What one node decided, in words; the tracker, if it moved; how many trace events and agent steps it wrote.
+
+    `messages` is the SHA-256 of what it added to the conversation; bundles of earlier versions lack it.
+    """
 
     step: str
     events: Count
     agent_steps: Count
     tracker: TrackerPayload | None = None
+    messages: Hash | None = None
+
+
+class SystemPayload(Payload):
+    """What one node was told of the system, as JSON text: topics, datasources, knowledge, titles of documents."""
+
+    view: Json[dict[str, Any]]
 
 
 class OutsidePayload(BaseModel):
@@ -247,6 +269,7 @@ PAYLOADS: Final[Mapping[tuple[str, str | None], type[BaseModel]]] = {
     ("step", None): StepPayload,
     ("clock", None): ClockPayload,
     ("id", None): IdPayload,
+    ("system", None): SystemPayload,
     ("outside", "end"): EndPayload,
     ("outside", None): OutsidePayload,
     ("model_answer", None): AnswerPayload,

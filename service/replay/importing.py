@@ -12,7 +12,19 @@ from service.replay.export import IMPORTED, ReadsJournal, export_run
 from service.replay.text import BundleError
 
 ARCHIVED = frozenset(
-    {"question", "settings", "fork", "step", "clock", "id", "outside", "model_answer", "agent_result", "result"}
+    {
+        "question",
+        "settings",
+        "fork",
+        "step",
+        "clock",
+        "id",
+        "outside",
+        "system",
+        "model_answer",
+        "agent_result",
+        "result",
+    }
 )
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -27,6 +28,7 @@ from nodes.ports import (
 )
 from release.contract import ReleaseOutcome
 from service.replay.bundle import Bundle
+from service.replay.export import RELEASING
 from service.store.memory import InMemoryJournal, InMemoryRunStore
 from service.store.status import TERMINAL
 from tools.canonical.memory import MemoryCanonicalStore
@@ -45,6 +47,10 @@ class OffTheRecord(Exception):
         self.key = key
 
 
+class ReleaseUntold(Exception):
+    """The process died in its release: the Run had its end in the store, and nothing of it was written down."""
+
+
 class Recording:
     """What the recorded Run met, by node execution. `strict` stops at the first node execution it does not have."""
 
@@ -52,6 +58,7 @@ class Recording:
         self.bundle = bundle
         self.strict = strict
         self._path = frozenset(bundle.path)
+        self._told_no_release = released_untold(bundle)
         self._told: Counter[tuple[str, str]] = Counter()
 
     def take(self, what: str, values: list[Any]) -> Any:
@@ -75,8 +82,13 @@ class Recording:
             and key
             and key not in self._path
             and not (cancelled.get("finished") and cancelled["node"] == key)
+            and not self.dies_in(key)
         ):
             raise OffTheRecord(key)
+
+    def dies_in(self, key: str) -> bool:
+        """Say whether the recorded process died in this node execution, after it had ended the Run."""
+        return self._told_no_release and key.endswith(RELEASING)
 
 
 class RecordedClock:
@@ -158,11 +170,11 @@ class Execution(Protocol):
 class RecordedTool:
     """An evidence tool that runs from the record; its envelope, checks, scope and projections are the real ones."""
 
-    def __init__(self, real: EvidenceTool, description: str | None, run: Execution) -> None:
+    def __init__(self, real: EvidenceTool, run: Execution) -> None:
         self._real = real
         self._run = run
         self.name = real.name
-        self.description = description or real.description
+        self.description = real.description
         self.envelope = real.envelope
         self.kind = real.kind
         self.timeout_seconds = real.timeout_seconds
@@ -208,12 +220,18 @@ class RecordedRunStore(InMemoryRunStore):
         return await super().get(run_id)
 
     async def transition(
-        self, run_id: str, expected: frozenset[RunState], to: RunState, end: RunEnd | None = None
+        self,
+        run_id: str,
+        expected: frozenset[RunState],
+        to: RunState,
+        end: RunEnd | None = None,
+        *,
+        holder: str | None = None,
     ) -> bool:
         """Move the Run, unless another was faster then."""
         if self._recording.answer(outside.MOVE_RUN) == outside.NO:
             self._others_moved(run_id, RunState.CANCEL_REQUESTED)
-        return await super().transition(run_id, expected, to, end)
+        return await super().transition(run_id, expected, to, end, holder=holder)
 
     async def set_intent(self, run_id: str, intent: Intent) -> bool:
         """Record the intent, unless the Run was over by then."""
@@ -301,17 +319,19 @@ class RecordedJournal(InMemoryJournal):
         self._next = next(self._rows, None)
 
     async def write(self, batch: JournalBatch) -> None:
-        """Store the batch. Raises CancelledError where the host cancelled this very write."""
+        """Store the batch. Raises CancelledError, ReleaseUntold where a cancel or death met this very write."""
         end = self._recording.bundle.by_kind["outside"].get("end")
         if end is not None and end["finished"] and end["node"] == batch.key:
             raise asyncio.CancelledError
         await self.written_by_others()
+        if self._recording.dies_in(batch.key):
+            raise ReleaseUntold
         await super().write(batch)
         for _ in batch.events:
             self._next = next(self._rows, None)
 
-    async def of_another_run(self, batch: JournalBatch) -> None:
-        """Store what another Run had written."""
+    async def of_another(self, batch: JournalBatch) -> None:
+        """Store what another Run, or another process, had written."""
         await super().write(batch)
 
     async def written_by_others(self) -> None:
@@ -321,6 +341,12 @@ class RecordedJournal(InMemoryJournal):
             run_id = self._recording.bundle.run_id
             await super().write(JournalBatch(run_id, f"outside:{row['seq']}", row["at"], events=[written]))
             self._next = next(self._rows, None)
+
+
+def released_untold(bundle: Bundle) -> bool:
+    """Say whether the Run was released in the store by a process that died before it wrote that down."""
+    released = bundle.run.release_outcome is not ReleaseOutcome.NONE
+    return released and not any(key.endswith(RELEASING) for key in bundle.path)
 
 
 class _Still:
@@ -346,10 +372,19 @@ def parent_of(bundle: Bundle, seen: str) -> RunRecord:
     )
 
 
-def recorded_tools(tools: Mapping[str, EvidenceTool], bundle: Bundle, run: Execution) -> dict[str, EvidenceTool]:
+def recorded_tools(tools: Mapping[str, EvidenceTool], run: Execution) -> dict[str, EvidenceTool]:
     """Put the record behind each tool."""
-    told = bundle.settings.get("tools", {})
-    return {name: RecordedTool(tool, told.get(name, {}).get("description"), run) for name, tool in tools.items()}
+    return {name: RecordedTool(tool, run) for name, tool in tools.items()}
+
+
+def recorded_system(bundle: Bundle) -> Callable[[], Awaitable[Mapping[str, Any]]]:
+    """Tell each node of the system what it was told then."""
+
+    async def described() -> Mapping[str, Any]:
+        told = bundle.by_kind["system"].get(CURRENT_NODE.get())
+        return dict(json.loads(told["view"])) if told else {}
+
+    return described
 
 
 class ByScope:

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import Connection, Table, delete, exists, func, insert, select, update
-from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import IntegrityError
 from sqlmodel import SQLModel
 
@@ -127,8 +126,16 @@ def _write(connection: Connection, batch: JournalBatch, events: Sequence[Admitte
         connection.execute(insert(STEP), _step_rows(batch, connection.execute(newest).scalar_one() + 1))
     if batch.archive:
         # The first value of a (kind, key) stays, whoever writes it again.
-        dialect = sqlite if connection.dialect.name == "sqlite" else postgresql
-        connection.execute(dialect.insert(ARCHIVE).on_conflict_do_nothing(), _archive_rows(batch))
+        connection.execute(_upsert(connection)(ARCHIVE).on_conflict_do_nothing(), _archive_rows(batch))
+
+
+def _upsert(connection: Connection) -> Any:
+    """Return the `insert` that knows conflicts, of the dialect in use; the other one is not loaded."""
+    if connection.dialect.name == "sqlite":
+        from sqlalchemy.dialects.sqlite import insert as upsert
+    else:
+        from sqlalchemy.dialects.postgresql import insert as upsert  # type: ignore[assignment]
+    return upsert
 
 
 def _take_numbers(connection: Connection, batch: JournalBatch, count: int) -> int | None:

@@ -47,12 +47,23 @@ class InMemoryRunStore:
         return _detached(run) if run else None
 
     async def transition(
-        self, run_id: str, expected: frozenset[RunState], to: RunState, end: RunEnd | None = None
+        self,
+        run_id: str,
+        expected: frozenset[RunState],
+        to: RunState,
+        end: RunEnd | None = None,
+        *,
+        holder: str | None = None,
     ) -> bool:
-        """Move the Run; False when its state is not among `expected` or already terminal (R8)."""
+        """Move the Run; False when its state is not among `expected` or already terminal (R8).
+
+        With `holder`, also when another execution has the Run (R3).
+        """
         sources = leaving(expected, to, end)
         run = self._runs.get(run_id)
         if run is None or run.internal_state not in sources:
+            return False
+        if holder is not None and run.execution_id not in (None, holder):
             return False
         run = replace(run, internal_state=to, session_lock=None if to in TERMINAL else run.session_lock)
         if end is not None:

@@ -44,9 +44,18 @@ class SqlRunStore:
         return rows[0] if rows else None
 
     async def transition(
-        self, run_id: str, expected: frozenset[RunState], to: RunState, end: RunEnd | None = None
+        self,
+        run_id: str,
+        expected: frozenset[RunState],
+        to: RunState,
+        end: RunEnd | None = None,
+        *,
+        holder: str | None = None,
     ) -> bool:
-        """Move the Run atomically; False when its state is not among `expected` or already terminal (R8)."""
+        """Move the Run atomically; False when its state is not among `expected` or already terminal (R8).
+
+        With `holder`, also when another execution has the Run (R3).
+        """
         sources = leaving(expected, to, end)
         if not sources:
             return False
@@ -59,9 +68,10 @@ class SqlRunStore:
             # Until the end is told a lease stands, though one that has run out: whoever ends it may die before it tells.
             values["lease_until"] = func.coalesce(RUNS.c.lease_until, end.ended_at if end else null())
         states = sorted(state.value for state in sources)
-        return await self._changes_one(
-            update(RUNS).where(RUNS.c.run_id == run_id, RUNS.c.internal_state.in_(states)).values(**values)
-        )
+        statement = update(RUNS).where(RUNS.c.run_id == run_id, RUNS.c.internal_state.in_(states))
+        if holder is not None:
+            statement = statement.where((RUNS.c.execution_id == holder) | RUNS.c.execution_id.is_(None))
+        return await self._changes_one(statement.values(**values))
 
     async def take_lease(self, run_id: str, execution_id: str, now: float, lease_until: float, force: bool) -> bool:
         """Make `execution_id` the Run's execution if the lease is its own, free, expired, or `force`."""

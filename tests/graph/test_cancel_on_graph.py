@@ -135,10 +135,10 @@ async def test_r8_r94_a_cancel_inside_the_release_wins_by_compare_and_set() -> N
     real = loop.runs.transition
     moves: list[RunState] = []
 
-    async def transition(run_id: str, expected: Any, to: RunState, end: Any = None) -> bool:
+    async def transition(run_id: str, expected: Any, to: RunState, end: Any = None, **more: Any) -> bool:
         if to is RunState.SUCCESS:
             await real(run_id, frozenset({RunState.RUNNING}), RunState.CANCEL_REQUESTED)
-        moved = await real(run_id, expected, to, end)
+        moved = await real(run_id, expected, to, end, **more)
         moves.extend([to] if moved else [])
         return moved
 
@@ -185,8 +185,8 @@ async def test_r94_r120_a_host_that_cancels_the_task_gets_its_cancel_and_the_run
     moves: list[RunState] = []
     real = loop.runs.transition
 
-    async def transition(run_id: str, expected: Any, to: RunState, end: Any = None) -> bool:
-        moved = await real(run_id, expected, to, end)
+    async def transition(run_id: str, expected: Any, to: RunState, end: Any = None, **more: Any) -> bool:
+        moved = await real(run_id, expected, to, end, **more)
         moves.extend([to] if moved else [])
         return moved
 

@@ -15,6 +15,7 @@ from graph.contract import Intent, RunState
 from tests.chat_loop import Chat, by_component, knowledge, make_chat, routed
 from tests.fakes import call, draft, text
 from tests.hooks import Crash, crash
+from tests.replays import replay_all
 
 CONCLUSION = draft("it is the pool", [("A1", "OBSERVATION", "line about found a", ["c1"])])
 DIAGNOSIS = {
@@ -218,3 +219,4 @@ async def test_r60_what_a_faulty_diagnosis_had_verified_can_be_released_from_out
     assert chat.state["fallback"]["observed_facts"][0]["tool_call_id"] == "c1"
     (record,) = await chat.runs.runs()
     assert (record.run_id, record.internal_state) == (chat.state["run_id"], RunState.SUCCESS)
+    assert await replay_all(chat) == 1

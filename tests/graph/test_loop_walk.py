@@ -41,17 +41,24 @@ def reply(oracle: Oracle, move: Move) -> ModelReply:
     return calls(first)
 
 
-async def run_moves(moves: tuple[Move, ...]) -> tuple[Loop, Oracle]:
-    """Run the moves; when they do not end the run, the model says nothing and the empty output ends it."""
-    oracle, replies = Oracle(), list[ModelReply]()
-    for move in moves:
-        replies.append(reply(oracle, move))
-        oracle.step(move)
-    if oracle.ended is None:
-        oracle.step(("", "empty output"))
-    loop = make_loop(replies, checkpointer=None, tool=ProbeTool())
-    await loop.run(no_gain_threshold=2, protocol_violation_threshold=2)
-    return loop, oracle
+class Walk:
+    """One loop that every sequence is run through: the graph is compiled once, and nothing of a Run may reach the next (R1)."""
+
+    def __init__(self) -> None:
+        self.loop = make_loop([], checkpointer=None, tool=ProbeTool())
+
+    async def run(self, moves: tuple[Move, ...]) -> tuple[Loop, Oracle]:
+        """Run the moves; when they do not end the run, the model says nothing and the empty output ends it."""
+        oracle, replies = Oracle(), list[ModelReply]()
+        for move in moves:
+            replies.append(reply(oracle, move))
+            oracle.step(move)
+        if oracle.ended is None:
+            oracle.step(("", "empty output"))
+        self.loop.model.answers, self.loop.model.requests = replies, []
+        self.loop.tool.ran.clear()
+        await self.loop.run(no_gain_threshold=2, protocol_violation_threshold=2)
+        return self.loop, oracle
 
 
 def answer_code(content: dict[str, object]) -> str:
@@ -103,9 +110,9 @@ def state_of(oracle: Oracle) -> tuple[object, ...]:
 
 
 async def test_r37_depth_three_from_every_distinct_state_agrees_with_the_written_order() -> None:
-    count = 0
+    count, walk = 0, Walk()
     for sequence in sequences_by_state(3):
-        loop, oracle = await run_moves(sequence)
+        loop, oracle = await walk.run(sequence)
         try:
             assert_as_written(loop, oracle)
         except AssertionError as error:
@@ -117,6 +124,7 @@ async def test_r37_depth_three_from_every_distinct_state_agrees_with_the_written
 @pytest.mark.slow
 async def test_r37_the_whole_product_to_depth_three_agrees_with_the_written_order() -> None:
     ending = [move for move in MOVES if move[1] in TERMINAL]
+    walk = Walk()
     going = [move for move in MOVES if move[1] not in TERMINAL]
     for first in MOVES:
         for second in MOVES if first in going else [None]:
@@ -128,6 +136,6 @@ async def test_r37_the_whole_product_to_depth_three_agrees_with_the_written_orde
                     if oracle.ended is not None:
                         sequence = sequence[: at + 1]
                         break
-                loop, expected = await run_moves(sequence)
+                loop, expected = await walk.run(sequence)
                 assert_as_written(loop, expected)
     assert len(ending) == 6

@@ -13,8 +13,8 @@ import pytest
 
 from graph.contract import RunState
 from nodes.ports import RunRecord
-from service.app import open_stores
 from service.cli.main import run
+from service.home import open_stores
 from service.settings import Settings
 from tests.scenes import conclusion, log_call, write_answers, write_scene
 
@@ -451,7 +451,7 @@ def test_an_unexpected_error_tells_its_type_only(scene: Scene, monkeypatch: pyte
     def explode(*_: Any, **__: Any) -> None:
         raise RuntimeError("MARKER-TEXT")
 
-    monkeypatch.setattr("service.app.open_stores", explode)
+    monkeypatch.setattr("service.home.open_stores", explode)
     status, _, err = scene.call("runs")
     assert status == 1
     assert "internal error (RuntimeError)" in err

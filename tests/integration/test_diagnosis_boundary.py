@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 
 from graph.contract import RunState
-from graph.diagnosis import build_diagnosis_graph
 from nodes.ports import ModelReply, ModelRequest, RunRecord
 from nodes.start_run import InvalidQuestion
 from service.app import App, open_app
@@ -39,7 +38,7 @@ async def opened(settings: Settings, **changes: Any) -> AsyncIterator[App]:
     """Open an app with some resources replaced."""
     async with open_app(settings, env={}) as app:
         resources = replace(app.resources, **changes)
-        yield replace(app, resources=resources, graph=build_diagnosis_graph(resources, app.checkpointer))
+        yield replace(app, resources=resources)
 
 
 @dataclass
@@ -223,7 +222,7 @@ async def test_r60_a_hanging_run_is_timed_out_and_publishes_what_it_had(tmp_path
         # Entries and checks of the run: the hang comes after the first call was projected.
         runs = HangingRuns(plain.resources.runs, hang_at=9)
         resources = replace(plain.resources, runs=runs)
-        app = replace(plain, resources=resources, graph=build_diagnosis_graph(resources, plain.checkpointer))
+        app = replace(plain, resources=resources)
         report = await diagnose(app, "why?", grace_seconds=0.4)
         assert report.run_id is not None
         assert (report.status, report.release_outcome) == ("SUCCESS", "FALLBACK")
@@ -238,7 +237,7 @@ async def test_a_run_that_hangs_at_its_release_too_is_still_ended(tmp_path: Path
     async with open_app(settings_of(tmp_path, **SHORT), env={}) as plain:
         runs = HangingRuns(plain.resources.runs, hang_at=9, hangs=99)
         resources = replace(plain.resources, runs=runs)
-        app = replace(plain, resources=resources, graph=build_diagnosis_graph(resources, plain.checkpointer))
+        app = replace(plain, resources=resources)
         report = await diagnose(app, "why?", grace_seconds=0.4)
         assert report.run_id is not None
         assert (report.status, report.release_outcome) == ("FAILED", "NONE")

@@ -157,6 +157,34 @@ async def test_an_alert_is_diagnosed_once_in_all_processes_and_after_a_restart(t
         assert (answer["run_id"], answer["alerts"][0]["state"]) == (run_id, "JOINED")
 
 
+async def test_r134_an_alert_of_two_callers_is_two_alerts_and_neither_sees_the_others(tmp_path: Path) -> None:
+    write_scene(tmp_path)
+    slow = settings(tmp_path, SLOW)
+    async with (
+        serving(tmp_path, tokens=TOKENS, **slow) as one,
+        serving(tmp_path, tokens=TOKENS, **slow) as two,
+        one.client(ANN) as ann,
+        two.client(BOB) as bob,
+        two.client(ANN) as ann_elsewhere,
+    ):
+        posts = [client.post("/api/alerts", json=webhook()) for client in (ann, bob)]
+        first, other = [answer.json()["alerts"][0] for answer in await asyncio.gather(*posts)]
+        assert (first["state"], other["state"]) == ("STARTED", "STARTED")
+        assert (first["fingerprint"], first["run_id"] == other["run_id"]) == (other["fingerprint"], False)
+        for client, own in ((ann_elsewhere, first), (ann, first), (bob, other)):
+            again = (await client.post("/api/alerts", json=webhook())).json()["alerts"][0]
+            assert again == {**own, "state": "JOINED"}
+        for client, theirs in ((ann, other), (bob, first)):
+            for method, path in (("GET", ""), ("GET", "/trace"), ("GET", "/events"), ("POST", "/cancel")):
+                refused = await client.request(method, f"/api/runs/{theirs['run_id']}{path}")
+                assert refused.status_code == 404, path
+            turns = (await client.get(f"/api/chat/session/alert:{theirs['fingerprint']}")).text
+            assert theirs["run_id"] not in turns
+        # The other's cancel touches only its own.
+        assert (await bob.post(f"/api/runs/{other['run_id']}/cancel")).status_code == 202
+        assert (await ann.get(f"/api/runs/{first['run_id']}")).json()["status"] == "RUNNING"
+
+
 async def test_an_alert_says_when_it_began_and_is_known_after_its_diagnosis(tmp_path: Path) -> None:
     write_scene(tmp_path)
     async with serving(tmp_path, **settings(tmp_path, QUICK)) as served, served.client() as client:

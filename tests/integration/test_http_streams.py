@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -65,6 +66,8 @@ async def test_r132_a_stream_tells_a_whole_run(client: httpx.AsyncClient) -> Non
             assert stream.retry == 1000
     again = await client.get(f"/api/runs/{run_id}/events", headers={"Last-Event-ID": events[-1].id})
     assert again.status_code == 204
+    body, last = {"Id": "s-1", "Question": TALK}, {"Last-Event-ID": events[-1].id}
+    assert (await client.post("/api/chat_stream", json=body, headers=last)).status_code == 204
     # A client that can only post asks again with the id it has seen last: no second run begins.
     more = await ask_stream(client, body={"Id": "s-1"}, headers={"Last-Event-ID": events[-3].id})
     assert more == events[-2:]
@@ -128,6 +131,26 @@ async def test_r134_a_client_that_leaves_ends_the_run_only_when_it_said_so(tmp_p
         run = await ended(served, first.data["data"]["run_id"])
         assert run.internal_state == ("CANCELLED" if cancels else "SUCCESS")
         assert len(stub.requests) == (1 if cancels else 2)
+
+
+async def test_r134_a_cancel_that_nobody_waits_for_fails_without_a_text(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def unreachable(run_id: str) -> None:
+        raise OSError("MARKER: server at db.internal, user superbiz")
+
+    async with stalled(tmp_path, 1.5) as (served, stub):
+        monkeypatch.setattr(served.service.manager, "_cancel", unreachable)
+        async with served.client() as client:
+            for number, url in enumerate(("/api/chat_stream", "/api/chat"), start=1):
+                body = {"Question": TALK, "Id": f"s-{number}"}
+                asked = asyncio.create_task(client.post(f"{url}?cancel_on_disconnect=true", json=body))
+                await until(lambda number=number: len(stub.requests) >= number)
+                asked.cancel()
+                await until(lambda number=number: caplog.text.count("could not be cancelled: OSError") == number)
+        asyncio.get_running_loop().create_task(unreachable("run-1"), name="nobody waits for it")
+        await until(lambda: "failed that nobody waited for" in (gc.collect(), caplog.text)[1])
+    assert "MARKER" not in caplog.text
 
 
 async def test_r132_a_reader_that_does_not_read_holds_nothing_up(tmp_path: Path) -> None:

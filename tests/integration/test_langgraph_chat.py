@@ -15,6 +15,7 @@ from langgraph_sdk.client import LangGraphClient
 
 from graph.contract import RunState
 from graph.state import ChatOutput
+from nodes.prompts import COMPONENTS, prompt
 from tests.graph_server import GraphServer
 
 pytestmark = [
@@ -50,9 +51,18 @@ async def test_r97_every_stream_mode_shows_a_chat_and_its_output_is_narrow(clien
     inner = [name for event, update in events["updates"] if "|" in event for name in update]
     assert inner[:3] == ["start_run", "model_step", "validate_envelope"]
     assert inner[-1] == "release"
-    # What a user may see at the end of a stream is the output, not the operator's channels (R55).
-    last = [data for event, data in events["values"] if "|" not in event][-1]
-    assert set(last) <= set(ChatOutput.__annotations__)
+    # What a user may see of a stream is the output, not the operator's channels (R55).
+    shown = [data for event, data in events["values"] if "|" not in event]
+    updates = [update for event, data in events["updates"] if "|" not in event for update in data.values()]
+    last = shown[-1]
+    assert all(set(each) <= set(ChatOutput.__annotations__) for each in (last, *updates))
+    for each in (*shown, *updates):
+        # Neither a log line nor a call of the model's.
+        assert not [word for word in ("ERROR order-service", "previous_observation") if word in json.dumps(each)]
+    everything = json.dumps(events, ensure_ascii=False)
+    for component in COMPONENTS:
+        begins = json.dumps(prompt(component, "en").splitlines()[0], ensure_ascii=False)[1:-1]
+        assert begins not in everything, component
     assert last["release_outcome"] == "CONCLUSION"
     waited = await client.runs.wait((await client.threads.create())["thread_id"], "chat", input=QUESTION)
     assert set(waited) <= set(ChatOutput.__annotations__)

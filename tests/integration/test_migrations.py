@@ -22,8 +22,8 @@ from graph.contract import Intent, RunState, TraceEventType
 from nodes.events import event
 from nodes.ports import JournalBatch, RunEnd
 from release.contract import ReleaseOutcome
-from service.app import open_stores
 from service.contract import StorageError
+from service.home import open_stores
 from service.settings import load_settings
 from service.store.clock import FixedClock
 from service.store.engine import create_engine, open_database, sqlite_url

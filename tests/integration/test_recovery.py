@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import sqlite3
 import uuid
 from pathlib import Path
@@ -20,6 +21,7 @@ from nodes.run_end import end_without_result
 from release.contract import ReleaseOutcome
 from service.app import App
 from service.checkpoints import CHECKPOINT_FILE
+from service.execution import Execution
 from service.recovery import Fate, Limits, Takeover, fate, keep_recovering, recover, tidy
 from service.store.clock import SystemClock
 from service.store.engine import create_engine
@@ -60,6 +62,8 @@ def run_id() -> str:
         ({**OURS, "internal_state": RunState.CANCEL_REQUESTED, "lease_until": NOW + 1}, Fate.LEAVE),
         ({**OURS, "internal_state": RunState.CANCEL_REQUESTED, "context": None, "lease_until": NOW}, Fate.CANCEL),
         ({**OURS, "internal_state": RunState.CREATED}, Fate.TAKE_UP),
+        ({**OURS, "internal_state": RunState.CREATED, "thread_id": None, "created_at": NOW - 3599}, Fate.LEAVE),
+        ({**OURS, "internal_state": RunState.CREATED, "thread_id": None, "created_at": NOW - 3600}, Fate.FAIL),
         *(({**OURS, "internal_state": state}, Fate.LEAVE) for state in sorted(TERMINAL)),
     ],
 )
@@ -325,6 +329,29 @@ async def test_r3_a_run_that_ended_between_look_and_lease_is_given_back(tmp_path
             assert await recover(app, 5) == ()
         record = await ended(app, "run-1")
         assert (record.internal_state, record.lease_until) == (RunState.CANCELLED, None)
+
+
+@pytest.mark.parametrize("fault", [OSError, asyncio.CancelledError, TimeoutError])
+async def test_r3_whoever_lost_a_run_to_another_execution_does_not_end_it(
+    tmp_path: Path, fault: type[BaseException]
+) -> None:
+    async def late(_: Any) -> None:
+        raise fault
+
+    async with opened(settings_of(tmp_path, None)) as app:
+        identity, mine, theirs = run_id(), run_id(), run_id()
+        now = SystemClock().now()
+        record = ours(identity, execution_id=mine, lease_until=now - 1)
+        await app.runs.create(record)
+        assert await app.runs.take_lease(identity, theirs, now, now + 60, force=False)
+        execution = Execution(app, DiagnosisContext(), record=record, execution_id=mine)
+        execution._stream = late  # type: ignore[method-assign]
+        with contextlib.suppress(asyncio.CancelledError):
+            await execution.run(None, 1.0)
+        held = await app.runs.get(identity)
+        assert held is not None
+        assert (held.internal_state, held.execution_id, held.lease_until) == (RunState.RUNNING, theirs, now + 60)
+        assert await app.journal.trace(identity) == ()
 
 
 async def test_r120_a_timeout_leaves_an_acknowledged_cancel_its_end(tmp_path: Path, url: str | None) -> None:

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 import redis
 
-from service.app import open_app, open_canonical
+from service.app import open_app
 from service.diagnosis import diagnose
 from service.doctor import Finding, examine
+from service.home import open_canonical
 from service.settings import Settings, SettingsError, load_settings
 from tests.data import ROOT
 from tests.redis_server import SERVER_URL, leased_database, line

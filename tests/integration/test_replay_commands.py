@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from service.app import open_stores
 from service.cli.main import run
+from service.home import open_stores
 from service.replay.bundle import Bundle
 from service.replay.export import export_run
 from service.replay.text import read_bundle, write_bundle

@@ -1,6 +1,6 @@
 """Labelled questions for the offline router.
 
-`SEEN` and `SEEN_TOO` shaped its rules; `FRESH` was written afterwards and changed none.
+`SEEN`, `SEEN_TOO` and `POLITE` shaped its rules; `FRESH` was written afterwards and changed none.
 """
 
 from __future__ import annotations
@@ -233,5 +233,99 @@ what sources of data are connected
 Do you speak Chinese?
 what topics can I ask about
 tell me about yourself
+""",
+}
+
+POLITE = {
+    "DIAGNOSIS": """
+Why has this service been failing for 10 minutes?
+Do you know why orders are stuck?
+Can you search the payment logs for errors since 14:10?
+This service is down for all users
+你知道为什么支付挂了吗
+你能查一下为什么订单失败吗
+这个系统会突然报错，为什么？
+this system does not work since 10:00
+Why did this service stop doing health checks?
+Can you check why checkout fails?
+do you have any idea why the payment service is down?
+Could you tell me what is wrong with the cart?
+Can you see errors in the payment logs?
+Are you able to see why the gateway times out?
+do you know whether the order pods crashed
+Can you search the gateway logs for order 4711?
+Your data source orders is unreachable, why?
+This tool keeps restarting for no reason
+do you have an idea what happened at 02:00
+Hello, why does checkout fail?
+Hi, orders are stuck since this morning
+What errors can you see in the payment service?
+Can you query how many orders failed today?
+How come payments failed yesterday?
+你能查下支付为什么失败吗
+你是不是能帮我看下为什么结算失败
+你有没有发现支付服务挂了？
+你会不会知道支付失败原因
+你好，订单服务突然大量超时
+你能帮我排查一下网关 502 吗
+你知道昨晚支付发生了什么吗
+本系统今天上午一直报错
+你可以帮忙分析一下库存扣减失败的原因吗
+你有没有看到最近的报错
+请问支付服务是不是挂了
+你看到支付的报错了吗
+What do you know about the outage on Friday?
+what do you see in the payment logs
+can i ask you about the payment outage?
+谢谢，不过订单还是失败，为什么
+""",
+    "KNOWLEDGE_QUERY": """
+how do I restart the payment service
+Do you know how to restart the payment service?
+Can you tell me what the steps for a rollback are?
+do you know what KubePodCrashLooping means?
+Could you explain to me how to drain a node
+who should I call about a broken payment
+支付服务怎么重启
+你知道怎么重启支付服务吗
+你能告诉我如何清理购物车缓存吗
+你知道什么是连接池耗尽吗
+你有什么办法恢复支付
+你好，请问支付服务怎么重启
+请问回滚的步骤是什么
+你能教我怎么看慢查询日志吗
+""",
+    "SYSTEM_CHAT": """
+what topics do you have
+Do you know what topics exist?
+what can you do right now?
+So what can you help me with?
+Which problems can you investigate?
+What is this assistant for?
+What does this tool do?
+How does this bot work?
+Can you read logs?
+do you have databases
+Are you a language model?
+thanks, bye
+Hello again
+Who made you?
+你能做什么
+你现在能做什么
+你能帮我查什么
+你可以排查哪些问题
+你是谁啊
+你叫什么名字
+你有哪些手册
+现在有哪些数据源
+这个助手是做什么的
+你支持英文吗
+你连了哪些数据库
+多谢，辛苦了
+how are you?
+你用什么模型
+你记得我上一个问题吗
+Hello, what can you do?
+在吗
 """,
 }

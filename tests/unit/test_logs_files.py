@@ -22,8 +22,9 @@ from tools.contract import ToolErrorCode
 from tools.evidence_tool import ToolFailure
 from tools.logs.backend import Lookback, ParsedQuery
 from tools.logs.backend_files import FilesBackend
+from tools.logs.files import TopicFile
 from tools.logs.scan import LogFile, Region
-from tools.logs.source import Source, TopicFile
+from tools.logs.source import Source
 from tools.logs.timestamps import TimestampReader
 
 TRACE = """2026-03-01 03:00:00 INFO start

@@ -11,7 +11,8 @@ import pytest
 from tests.log_files import ask, messages, write
 from tools.contract import ToolErrorCode
 from tools.evidence_tool import ToolFailure
-from tools.logs.source import Source, TopicFile
+from tools.logs.files import TopicFile
+from tools.logs.source import Source
 
 
 def test_colours_and_carriage_returns_are_stripped(tmp_path: Path) -> None:

@@ -78,3 +78,70 @@ def test_r55_looking_for_words_first_changes_nothing(text: str) -> None:
     for _, pattern, replacement in masking._PATTERNS:
         expected = pattern.sub(replacement, expected)
     assert mask_text(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "secret"),
+    [
+        ("passphrase=hunter2", "hunter2"),
+        ("db pw=hunter2", "hunter2"),
+        ("DB_PW: hunter2", "hunter2"),
+        ("MYSQL_PASS=hunter2", "hunter2"),
+        ("Set-Cookie: session=hunter2; Path=/; HttpOnly", "hunter2"),
+        ('{"cookie": "theme=dark; sid=hunter2"}', "hunter2"),
+        ("mysql://u:p@hunter2@db:3306/x", "hunter2"),
+        ("mysql://u:p/hunter2@db:3306/x", "hunter2"),
+        (
+            "-----BEGIN PGP PRIVATE KEY BLOCK-----\nVersion: 1\n\nhunter2\n-----END PGP PRIVATE KEY BLOCK-----",
+            "hunter2",
+        ),
+        (f"-----BEGIN RSA PRIVATE KEY-----\n{'A' * 30_000}hunter2", "hunter2"),
+        ('{"password":123456}', "123456"),
+        ('{"secret":{"x":"hunter2"}}', "hunter2"),
+        ('{"secret":{"x":{"y":"a", "z":"hunter2"}}}', "hunter2"),
+        ('{"secret":{"x":{"y":{"z":"hunter2"}}}}', "hunter2"),
+        ('{"tokens": ["a", "hunter2"]}', "hunter2"),
+        ('message="{\\"password\\":\\"hunter2\\"}"', "hunter2"),
+        (r'{"password":"a\"hunter2"}', "hunter2"),
+        (f'secret="{"x" * 300}hunter2"', "hunter2"),
+        ('password="hunter2', "hunter2"),
+        (f"{'a' * 60}_password=hunter2", "hunter2"),
+    ],
+)
+def test_r55_secrets_of_other_forms_are_masked(text: str, secret: str) -> None:
+    masked = mask_text(text)
+    assert secret not in masked
+    assert MASK in masked
+    assert mask_text(masked) == masked
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "http://gateway:8080/users/me@example.org",
+        "cookie: expired",
+        "npw: 3 npwd=4",
+        "pass: 12 fail: 3",
+        "redis://h1:6379,h2:6379 mail me@example.org",
+        "bypass=true",
+        "PUBLIC KEY BLOCK",
+    ],
+)
+def test_r55_what_holds_no_secret_stays_readable(text: str) -> None:
+    assert mask_text(text) == text
+
+
+def test_r55_several_addresses_keep_their_hosts() -> None:
+    masked = mask_text("mysql://u:a@h1/x?v@1,mysql://u:b@c@h2/y")
+    assert masked == f"mysql://u:{MASK}@h1/x?v@1,mysql://u:{MASK}@h2/y"
+
+
+def test_r55_everything_under_a_secret_name_is_masked_and_counts_of_tokens_are_none() -> None:
+    assert mask_value({"password": 123456, "secret": {"x": "y"}, "tls.secret.crt": "z", "token": ["a", {"b": 1}]}) == {
+        "password": MASK,
+        "secret": MASK,
+        "tls.secret.crt": MASK,
+        "token": [MASK, MASK],
+    }
+    counted = {"total_tokens": 7, "tokens": {"prompt": 3}, "token": None, "secret": True}
+    assert mask_value(counted) == counted

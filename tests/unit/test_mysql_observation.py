@@ -133,6 +133,31 @@ def test_r55_aliases_do_not_hide_a_secret_column(sql: str, columns: list[str], m
     assert secret_positions(sql, columns) == masked
 
 
+@pytest.mark.parametrize(
+    ("sql", "params", "masked"),
+    [
+        ("SELECT JSON_UNQUOTE(JSON_EXTRACT(data, '$.password')) AS v, id FROM t", [], {0}),
+        ("SELECT id, JSON_VALUE(data, '$.a[0].api_key') FROM t", [], {1}),
+        ("SELECT JSON_EXTRACT(data, '$.\"db secret\"') AS v, id FROM t", [], {0}),
+        ("SELECT JSON_EXTRACT(data, '$.id', '$.token') AS v, id FROM t", [], {0}),
+        ("SELECT JSON_EXTRACT(data, '$.secret.x') AS v, id FROM t", [], {0}),
+        ("SELECT JSON_EXTRACT(data, '$.*') AS v, id FROM t", [], {0}),
+        ("SELECT JSON_EXTRACT(data, '$**.x') AS v, id FROM t", [], {0}),
+        ("SELECT JSON_EXTRACT(data, ?) AS v, id FROM t", ["$.password"], {0}),
+        ("SELECT JSON_EXTRACT(data, ?) AS v, id FROM t WHERE id = ?", ["$.id", 3], set()),
+        ("SELECT JSON_EXTRACT(data, CONCAT('$.pass', 'word')) AS v, id FROM t", [], {0}),
+        ("SELECT JSON_EXTRACT(data, path) AS v, id FROM t", [], {0}),
+        ("SELECT SUBSTRING_INDEX(data, '\"password\":', -1) AS v, id FROM t", [], {0}),
+        ("SELECT x.v, x.id FROM (SELECT JSON_EXTRACT(data, '$.password') AS v, id FROM t) x", [], {0}),
+        ("SELECT id AS v, id FROM t UNION SELECT JSON_EXTRACT(data, '$.pwd'), id FROM t", [], {0}),
+        ("SELECT JSON_EXTRACT(data, '$.items[*].price') AS v, SUM(kind = 'token') FROM t", [], set()),
+        ("SELECT COUNT(*) FROM t WHERE JSON_EXTRACT(data, '$.password') IS NULL", [], set()),
+    ],
+)
+def test_r55_a_path_into_json_does_not_hide_a_secret(sql: str, params: list[Any], masked: set[int]) -> None:
+    assert secret_positions(sql, ["v", "id"], params) == masked
+
+
 def test_r66_facts_are_bounded_excerpts_without_masked_cells() -> None:
     result = QueryResult(("id", "password", "note"), ((1, "x", "y" * 190), (2, "x", None)), False)
     response = observation.build_response(_scope(), result, {1})

@@ -10,7 +10,7 @@ import pytest
 from graph.contract import Intent
 from service.offline.routing import route
 from tests.data import data_dir
-from tests.unit.routing_texts import FRESH, SEEN, SEEN_TOO
+from tests.unit.routing_texts import FRESH, POLITE, SEEN, SEEN_TOO
 
 VIEW = {"topics": [{"name": "application-logs"}, {"name": "gateway-logs"}], "datasources": [{"name": "orders"}]}
 
@@ -29,7 +29,7 @@ def wrong(texts: dict[str, str]) -> list[tuple[str, Intent, Intent]]:
     ]
 
 
-@pytest.mark.parametrize("texts", [SEEN, SEEN_TOO])
+@pytest.mark.parametrize("texts", [SEEN, SEEN_TOO, POLITE])
 def test_r97_the_questions_that_shaped_the_rules_are_routed(texts: dict[str, str]) -> None:
     assert len(list(labelled(texts))) >= 60
     assert wrong(texts) == []

@@ -166,3 +166,24 @@ def test_a_check_is_never_cut_in_half(language: str) -> None:
         cut = cut_markdown(text, chars)
         assert len(cut) <= chars
         assert "WHERE b = 1\n```" in cut or "SELECT" not in cut
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        f"# {'[' * 500_000}",
+        f"# {'{#' * 250_000}",
+        f"# a{' ' * 500_000}b",
+        f"# a{' #' * 250_000} b",
+        f"{'![' * 250_000}\n===",
+        f"---\ntitle: a{' ' * 500_000}b\n---\ntext",
+        f"---\ntitle{' ' * 500_000}x\n---\ntext",
+        f"# {'<' * 500_000}",
+    ],
+    ids=["brackets", "attributes", "blanks", "closing-marks", "underlined", "front-matter", "key", "tags"],
+)
+def test_r134_a_hostile_heading_costs_no_more_than_any_other_line(line: str) -> None:
+    # With an expression that is quadratic in a line this would take hours.
+    chunks = split_document(f"{line}\nrestart the service\n", "name.md")
+    assert any("restart" in chunk.text for chunk in chunks)
+    assert all(len(chunk.title) <= MAX_TITLE_CHARS for chunk in chunks)

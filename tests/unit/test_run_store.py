@@ -181,6 +181,16 @@ async def test_r3_a_lease_is_taken_when_own_free_expired_or_forced(store: Store)
     assert (run.execution_id, run.lease_until) == ("e-3", 231.0)
 
 
+async def test_r3_who_lost_a_run_to_another_execution_cannot_end_it(store: Store) -> None:
+    await store.create(a_run(execution_id="e-1", lease_until=50.0))
+    assert await store.take_lease("run-1", "e-2", 100.0, 160.0, force=False)
+    end = RunEnd(ReleaseOutcome.NONE, ended_at=120.0, error_code="INTERNAL_ERROR")
+    assert not await store.transition("run-1", ACTIVE, RunState.FAILED, end, holder="e-1")
+    assert await store.transition("run-1", ACTIVE, RunState.FAILED, end, holder="e-2")
+    await store.create(a_run("run-2"))
+    assert await store.transition("run-2", ACTIVE, RunState.FAILED, end, holder="e-1"), "nobody had it"
+
+
 async def test_r3_a_lease_given_back_is_free_at_once_and_only_its_holder_gives_it_back(store: Store) -> None:
     await store.create(a_run(execution_id="e-1", lease_until=200.0))
     await store.release_lease("run-1", "e-2")

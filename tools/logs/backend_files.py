@@ -7,13 +7,14 @@ way.
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 from zoneinfo import ZoneInfo
 
 from tools.catalog import TopicEntry
@@ -22,14 +23,20 @@ from tools.evidence_tool import ToolFailure
 from tools.logs.backend import Lookback, ParsedQuery
 from tools.logs.collect import MAX_HITS, MAX_UNORDERED_HITS, Collector
 from tools.logs.events import EventCut, EventView
+from tools.logs.files import TopicFile, TopicUnavailableError, topic_files
 from tools.logs.keys import FILE_KEY
+from tools.logs.look import Look, look_at
 from tools.logs.match import Predicate, compile_predicate, prefilter
 from tools.logs.query import needles
 from tools.logs.request import QueryLogsResponse
-from tools.logs.scan import LogFile, Orders, Window, sample_lines
+from tools.logs.scan import LogFile, Orders, Window
 from tools.logs.sections import Sections
-from tools.logs.source import BinaryFileError, Source, TopicFile, TopicUnavailableError, topic_files
-from tools.logs.timestamps import TimestampReader, detect_formats, time_formatter
+from tools.logs.source import BinaryFileError, Source
+from tools.logs.timestamps import TimestampReader, time_formatter
+
+_log = logging.getLogger(__name__)
+_AHEAD_SECONDS = 600.0
+"""Clocks differ by less."""
 
 
 class ScanEndedError(Exception):
@@ -85,6 +92,20 @@ class FilesBackend:
         return scan.response(limit, len(files))
 
 
+@dataclass(slots=True)
+class _Tally:
+    """How many files were taken in which way. `missed`: archives that may hold events of the window."""
+
+    usable: int = 0
+    binary: int = 0
+    archives: int = 0
+    missed: int = 0
+    unreadable: int = 0
+    recoded: int = 0
+    odd: int = 0
+    ahead: int = 0
+
+
 @dataclass
 class _TopicScan:
     """One query over one topic: what it looks for and what it has found."""
@@ -96,13 +117,11 @@ class _TopicScan:
     found: Collector
     partial: bool = False
     timed_out: bool = False
-    binary: int = 0
-    unreadable: int = 0
-    usable: int = 0
+    tally: _Tally = field(default_factory=_Tally)
     bytes_read: int = 0
     window: Window | None = None
     scanned_from: float | None = None
-    formats: dict[Path, tuple[str, ...]] = field(default_factory=dict)
+    looks: dict[Path, Look] = field(default_factory=dict)
     orders: Orders = field(default_factory=dict)
 
     @property
@@ -133,34 +152,48 @@ class _TopicScan:
 
         for file in files:
             self._with_file(file, look)
-        self.binary = self.unreadable = self.usable = 0
+        self.tally = _Tally()
         return Window(max(newest) - seconds, max(newest)) if newest else None
 
     def _with_file(self, file: TopicFile, work: Callable[[LogFile], None]) -> None:
+        tally = self.tally
         try:
             source = Source(file, self.topic.encoding)
-        except BinaryFileError:
-            self.binary += 1
+        except BinaryFileError as error:
+            tally.binary += not error.archive
+            tally.archives += error.archive
+            tally.missed += error.archive and (self.window is None or file.written >= self.window.start)
             return
         except OSError:
-            self.unreadable += 1
+            tally.unreadable += 1
             return
         with source:
             self.partial = self.partial or source.cut_short
+            tally.recoded += source.recoded
+            tally.odd += source.odd
             try:
-                work(LogFile(source, self._reader(source), self.orders))
-                self.usable += 1
+                look = self._look(source)
+                tally.ahead += self._is_ahead(look, file)
+                work(LogFile(source, self._reader(look), look, self.orders))
+                tally.usable += 1
             except OSError:
-                self.unreadable += 1
+                tally.unreadable += 1
             finally:
                 self.bytes_read += source.bytes_read
 
-    def _reader(self, source: Source) -> TimestampReader | None:
+    def _look(self, source: Source) -> Look:
         path = source.file.path
-        if path not in self.formats:
-            self.formats[path] = detect_formats(sample_lines(source), self.zone, self.lookback.reference)
-        formats = self.formats[path]
-        return TimestampReader(formats, self.zone, self.lookback.reference) if formats else None
+        if path not in self.looks:
+            self.looks[path] = look_at(source.samples(), self.zone, self.lookback.reference)
+        return self.looks[path]
+
+    def _reader(self, look: Look) -> TimestampReader | None:
+        return TimestampReader(look.formats, self.zone, self.lookback.reference) if look.formats else None
+
+    def _is_ahead(self, look: Look, file: TopicFile) -> bool:
+        """Say whether a file tells times that were not yet, by the Run's clock and when it was written."""
+        clock = max(self.lookback.reference, file.written)
+        return look.newest is not None and look.newest > clock + _AHEAD_SECONDS
 
     def _scan(self, number: int, last: bool, predicate: Predicate, hits: Any, log: LogFile) -> None:
         region = log.region(self.window, self.stop)
@@ -205,11 +238,13 @@ class _TopicScan:
 
     def response(self, limit: int, files: int) -> QueryLogsResponse:
         """Make the answer. Raises ToolFailure when nothing was usable, or nothing was found in an incomplete scan."""
-        if not self.usable and not self.timed_out:
-            raise ToolFailure(ToolErrorCode.BACKEND_UNAVAILABLE)
-        incomplete = self.partial or self.unreadable > 0
-        if incomplete and self.found.total == 0:
-            raise ToolFailure(ToolErrorCode.TOOL_TIMEOUT if self.timed_out else ToolErrorCode.PARTIAL_RESULT)
+        tally = self.tally
+        if not tally.usable and not self.timed_out:
+            self._fail(ToolErrorCode.BACKEND_UNAVAILABLE)
+        blind = tally.odd > 0 and not all(text.isascii() for text in needles(self.query.node))
+        incomplete = self.partial or tally.unreadable > 0 or tally.missed > 0 or blind
+        if self.found.total == 0 and (incomplete or tally.ahead):
+            self._fail(ToolErrorCode.TOOL_TIMEOUT if self.timed_out else ToolErrorCode.PARTIAL_RESULT)
         format_time = time_formatter(self.zone)
         events = self.found.events(limit, files > 1, format_time)
         window = self.window
@@ -229,10 +264,28 @@ class _TopicScan:
             notes=self._notes(),
         )
 
+    def _fail(self, code: ToolErrorCode) -> NoReturn:
+        _log.warning("logs: topic %s: %s (%s)", self.topic.name, code.value, "; ".join(self._notes()) or "no log file")
+        raise ToolFailure(code)
+
     def _notes(self) -> list[str]:
+        tally = self.tally
         told = (
-            (self.binary, f"{self.binary} binary file(s) skipped"),
-            (self.unreadable, f"{self.unreadable} file(s) could not be read"),
+            (tally.binary, f"{tally.binary} binary file(s) skipped"),
+            (tally.archives, f"{tally.archives} archive(s) not read: only gzip, bzip2 and xz are"),
+            (tally.unreadable, f"{tally.unreadable} file(s) could not be read"),
+            (
+                tally.recoded,
+                f'{tally.recoded} file(s) read as GB18030: encoding = "{self.topic.encoding}" is not theirs',
+            ),
+            (
+                tally.odd,
+                f'{tally.odd} file(s) not in encoding = "{self.topic.encoding}": words beyond ASCII are not found',
+            ),
+            (
+                tally.ahead,
+                f'{tally.ahead} file(s) with times in the future: is timezone = "{self.topic.timezone}" theirs?',
+            ),
             (self.timed_out, "the scan ended at its deadline"),
             (self.partial and not self.timed_out, "the scan ended at a bound of matches, files or size"),
         )

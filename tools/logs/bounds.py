@@ -20,15 +20,20 @@ _FRAME = re.compile(
 )
 _FILE_LINE = re.compile(rb"\s{2,8}File \"")
 _SUMMARY = re.compile(rb"[\w.]{0,120}(?:Error|Exception|Warning|Interrupt|Exit|Failure|error)\b")
+CONTAINER_LINE = re.compile(rb"\S{20,40} (?P<stream>stdout|stderr) (?P<part>[FP]) ")
 Stopper = Callable[[], None]
 """Called often; raises to end the scan (deadline or cancel)."""
 
 
 class Events:
-    """Event bounds inside byte blocks; `reader` is None for a file that tells no times."""
+    """Event bounds inside byte blocks; `reader` is None for a file that tells no times.
 
-    def __init__(self, reader: TimestampReader | None) -> None:
+    `container`: a container runtime wrote the file, a line of a program may be several with a time each.
+    """
+
+    def __init__(self, reader: TimestampReader | None, container: bool = False) -> None:
         self.reader = reader
+        self._container = container
         self._data = b""
         self._memo: dict[int, LineTime | None] = {}
 
@@ -45,7 +50,7 @@ class Events:
     def begins(self, data: bytes, line: int) -> bool:
         """Say whether an event begins at the line that starts at `line`."""
         if self.reader is not None:
-            return self.find(data, line) is not None
+            return self.find(data, line) is not None and not (self._container and _goes_on(data, line))
         return not _continues(data, line)
 
     def first(self, data: bytes, start: int) -> int:
@@ -92,6 +97,17 @@ def next_line(data: bytes, at: int) -> int:
     """Return the start of the line after the one that holds `at`; len(data) after the last one."""
     found = data.find(b"\n", at)
     return len(data) if found < 0 else found + 1
+
+
+def _goes_on(data: bytes, line: int) -> bool:
+    """Say whether a container's line is the next part of the one before it, or a frame of a stack trace."""
+    here = CONTAINER_LINE.match(data, line)
+    if here is None:
+        return False
+    before = CONTAINER_LINE.match(data, data.rfind(b"\n", 0, max(0, line - 1)) + 1) if line else None
+    if before is not None and before["part"] == b"P" and before["stream"] == here["stream"]:
+        return True
+    return _FRAME.match(data, here.end()) is not None
 
 
 def _continues(data: bytes, line: int) -> bool:

@@ -11,6 +11,7 @@ from typing import Any, Generic, TypeVar, overload
 
 from tools.logs.keys import INSTANCE_KEYS, LEVEL_KEYS, MESSAGE_KEYS, SERVICE_KEYS, STACK_KEYS, TIME_KEYS
 from tools.logs.levels import klog_level, level_of_text, level_of_value
+from tools.logs.noise import ANSI_TEXT
 
 MAX_JSON_CHARS = 256 * 1024
 MAX_ATTRIBUTES = 16
@@ -20,7 +21,6 @@ _MAX_FLAT_KEYS = 400
 _MAX_FLAT_DEPTH = 6
 _JSON_PREFIX_CHARS = 300
 
-_ANSI = re.compile(r"\x1b(?:\[[0-?]{0,32}[ -/]{0,4}[@-~]|[@-Z\\-_])")
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff]")
 _LEADING = re.compile(r"^[\s\]\"')|,;]*(?:[-:]\s)?\s*")
 _SYSLOG = re.compile(r"(?P<host>[\w.\-/@]{1,64}) (?P<program>[\w.\-/()]{1,64})(?:\[\d{1,10}\])?: ")
@@ -60,7 +60,7 @@ class lazy(Generic[T]):  # noqa: N801 - used like `property`
 def clean(text: str) -> str:
     """Strip ANSI colours and control characters; line ends become newlines."""
     if "\x1b" in text:
-        text = _ANSI.sub("", text)
+        text = ANSI_TEXT.sub("", text)
     if "\r" in text:
         text = text.replace("\r\n", "\n").replace("\r", "\n")
     return _CONTROL.sub("", text)

@@ -11,7 +11,8 @@ from typing import Any
 
 from tools.logs.bounds import Events, Stopper, next_line
 from tools.logs.events import EventCut
-from tools.logs.source import SAMPLE_BYTES, Source
+from tools.logs.look import PLAIN, Look
+from tools.logs.source import Source
 from tools.logs.timestamps import TimestampReader
 
 BLOCK_BYTES = 1024 * 1024
@@ -43,18 +44,6 @@ class Window:
         return self.start <= epoch <= self.end
 
 
-def sample_lines(source: Source) -> list[bytes]:
-    """Return whole lines from the beginning, the middle and the end of a file."""
-    lines: list[bytes] = []
-    middle = max(SAMPLE_BYTES, source.size // 2)
-    for start in (0, middle, max(2 * SAMPLE_BYTES, source.size - SAMPLE_BYTES)):
-        if start >= source.size:
-            continue
-        part = source.read(start, min(source.size, start + SAMPLE_BYTES)).split(b"\n")
-        lines += part[1 if start else 0 :][:400]
-    return [line[:4096] for line in lines]
-
-
 @dataclass(frozen=True, slots=True)
 class Region:
     """The part [start, end) of a file that can hold events of the window; `ordered` tells that it ascends in time."""
@@ -71,11 +60,14 @@ Orders = dict[tuple[tuple[int, int], int], bool]
 class LogFile:
     """One opened file with its event bounds; `orders` is shared by the openings of one query."""
 
-    def __init__(self, source: Source, reader: TimestampReader | None, orders: Orders | None = None) -> None:
+    def __init__(
+        self, source: Source, reader: TimestampReader | None, look: Look = PLAIN, orders: Orders | None = None
+    ) -> None:
         self.source = source
         self.reader = reader
+        self.look = look
         self._orders = {} if orders is None else orders
-        self.events = Events(reader)
+        self.events = Events(reader, look.container)
         self._lines = Events(None)
 
     def region(self, window: Window | None, stop: Stopper) -> Region:
@@ -137,7 +129,7 @@ class LogFile:
                     continue
                 cut = 0 if cut >= len(data) else cut
                 begin, data = begin + cut, data[cut:]
-            yield begin, data
+            yield begin, self.look.tidy(data)
             end, size = begin, BLOCK_BYTES
 
     def _early_cut(self, begin: int, end: int) -> int:

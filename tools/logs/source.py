@@ -1,4 +1,4 @@
-"""Reading log files: which files a topic has, and positional reads that survive growth, rotation and truncation.
+"""Reading log files: positional reads that survive growth, rotation and truncation.
 
 Reads use `pread`, not a memory map: a file that is truncated while mapped ends the process with SIGBUS.
 """
@@ -6,94 +6,47 @@ Reads use `pread`, not a memory map: a file that is truncated while mapped ends 
 from __future__ import annotations
 
 import codecs
-import glob
 import os
+import re
 import stat
-import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass
-from pathlib import Path
 
-MAX_FILES = 1000
-"""Files of one topic; more are told as a partial answer."""
+from tools.logs.encoding import GB18030, UNKNOWN, guess
+from tools.logs.files import TopicFile
+from tools.logs.unpack import is_unread_archive, unpack, unpacker
+
 MAX_UNPACKED_BYTES = 256 * 1024 * 1024
 """A compressed or transcoded file is held in memory up to this size."""
 SAMPLE_BYTES = 64 * 1024
-_GZIP_MAGIC = b"\x1f\x8b"
-_BOMS = ((b"\xef\xbb\xbf", "utf-8"), (b"\xff\xfe", "utf-16-le"), (b"\xfe\xff", "utf-16-be"))
+_BINARY_BYTES = 8192
+_UTF8_BOM = b"\xef\xbb\xbf"
+_WIDE_BOMS = ((b"\xff\xfe", "utf-16-le"), (b"\xfe\xff", "utf-16-be"))
 _WIDE = ("utf-16", "utf-32")
 """Encodings in which text itself has zero bytes."""
 _ASCII_COMPATIBLE = frozenset({"utf-8", "utf8", "utf-8-sig", "ascii", "us-ascii"})
-
-
-class TopicUnavailableError(Exception):
-    """The topic's path does not exist, holds no readable log file, or may not be read."""
+_HOLE = re.compile(rb"\0{8,}")
+"""Binary data has shorter runs of zero bytes too."""
 
 
 class BinaryFileError(Exception):
-    """The file is no text log."""
+    """The file is no text log. `archive`: it is one that may hold log lines, in a form that is not read."""
 
-
-@dataclass(frozen=True, slots=True)
-class TopicFile:
-    """One file of a topic; `label` is its path inside the topic, for people."""
-
-    path: Path
-    label: str
-
-
-def topic_files(base: Path, pattern: str) -> tuple[list[TopicFile], bool]:
-    """List a topic's regular files, most recently written first, at most 1000; the flag tells that there are more.
-
-    `pattern` is a file, a folder (searched in depth, hidden entries left out) or a glob (`**` for any depth), relative
-    to `base`. Raises TopicUnavailableError.
-    """
-    path = base / pattern
-    try:
-        found = _walk(path) if path.is_dir() else [path] if path.exists() else _glob(base, pattern)
-        stamped = []
-        for file in found:
-            status = os.stat(file)
-            if stat.S_ISREG(status.st_mode):
-                stamped.append((-status.st_mtime, str(file), file))
-    except OSError as error:
-        raise TopicUnavailableError from error
-    if not stamped:
-        raise TopicUnavailableError
-    root = path if path.is_dir() else Path(os.path.commonpath([file.parent for _, _, file in stamped]))
-    files = [TopicFile(file, file.relative_to(root).as_posix()) for _, _, file in sorted(stamped)]
-    return files[:MAX_FILES], len(files) > MAX_FILES
-
-
-def _walk(folder: Path) -> list[Path]:
-    def fail(error: OSError) -> None:
-        raise error
-
-    found = []
-    for root, folders, names in os.walk(folder, onerror=fail):
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
-        found += [Path(root) / name for name in names if not name.startswith(".")]
-        if len(found) > 20 * MAX_FILES:
-            break
-    return [file for file in found if file.exists()]
-
-
-def _glob(base: Path, pattern: str) -> list[Path]:
-    if not glob.has_magic(pattern):
-        return []
-    return [base / name for name in glob.iglob(pattern, root_dir=base, recursive=True) if (base / name).is_file()]
+    def __init__(self, archive: bool) -> None:
+        super().__init__()
+        self.archive = archive
 
 
 class Source:
     """A file opened for positional reads over the size it had when opened. Close after use.
 
-    `bytes_read` counts what was taken from it.
+    `bytes_read` counts what was taken from it. `recoded`: it is read as GB18030, which nobody said it was; `odd`: it is in
+    an encoding that was not recognised.
     """
 
     def __init__(self, file: TopicFile, encoding: str) -> None:
         self.file = file
         self.bytes_read = 0
-        self.cut_short = False
+        self.cut_short = self.recoded = self.odd = False
         self._begin = 0
         self._memory: bytes | None = None
         self._fd = os.open(file.path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0))
@@ -103,7 +56,7 @@ class Source:
                 raise OSError("not a regular file")
             self.size = status.st_size
             self.identity = (status.st_dev, status.st_ino)
-            self._prepare(encoding)
+            self._prepare(encoding.lower())
         except BaseException:
             self.close()
             raise
@@ -111,25 +64,61 @@ class Source:
     def _prepare(self, encoding: str) -> None:
         if not codecs.lookup(encoding).name.startswith(_WIDE):
             self._skip_hole()
-        head = self.read(0, min(self.size, SAMPLE_BYTES))
-        if head.startswith(_GZIP_MAGIC):
-            self._hold(self._unzip())
-            head = self.read(0, min(self.size, SAMPLE_BYTES))
-        marked = next((name for mark, name in _BOMS if head.startswith(mark)), None)
-        encoding = (marked or encoding).lower()
+        head = self._head()
+        if unpacker(head) is not None:
+            content, cut = unpack(self._chunks(), MAX_UNPACKED_BYTES)
+            self.cut_short = cut
+            self._hold(content)
+            head = self._head()
+        if is_unread_archive(head):
+            raise BinaryFileError(archive=True)
+        encoding = next((name for mark, name in _WIDE_BOMS if head.startswith(mark)), encoding)
+        if head.startswith(_UTF8_BOM):
+            self._skip(len(_UTF8_BOM))
+            encoding = "utf-8"
+        if encoding in _ASCII_COMPATIBLE:
+            if self._is_binary(head[:_BINARY_BYTES]):
+                raise BinaryFileError(archive=False)
+            found = guess(self.samples())
+            self.recoded, self.odd = found == GB18030, found == UNKNOWN
+            encoding = GB18030 if self.recoded else encoding
         if encoding not in _ASCII_COMPATIBLE:
             self._hold(self._everything().decode(encoding, "replace").lstrip("\ufeff").encode("utf-8", "replace"))
-        elif b"\0" in head[:8192] and b"\0" in self.read(max(0, self.size - 8192), self.size):
-            raise BinaryFileError
+        head = self._head()
+        if b"\r" in head and b"\n" not in head:  # lines of old Macs, or a progress bar alone
+            self._hold(self._everything().replace(b"\r", b"\n"))
+
+    def _head(self) -> bytes:
+        return self.read(0, min(self.size, SAMPLE_BYTES))
+
+    def samples(self) -> Iterator[bytes]:
+        """Yield whole lines from the beginning, the middle and the end of the file."""
+        for start in (0, max(SAMPLE_BYTES, self.size // 2), max(2 * SAMPLE_BYTES, self.size - SAMPLE_BYTES)):
+            if start < self.size:
+                part = self.read(start, min(self.size, start + SAMPLE_BYTES))
+                first = part.find(b"\n") + 1 if start else 0
+                last = part.rfind(b"\n") + 1 if start + SAMPLE_BYTES < self.size else len(part)
+                yield part[first : last if last > first else len(part)]
+
+    def _is_binary(self, head: bytes) -> bool:
+        if b"\0" not in head or not _has_zeros(head):
+            return False
+        tail = self.read(max(0, self.size - _BINARY_BYTES), self.size)
+        return _has_zeros(tail) or not tail.strip(b"\0")
 
     def _skip_hole(self) -> None:
         """Leave out zero bytes at the beginning: a writer went on behind a file that was truncated under it."""
-        while chunk := self.read(0, min(self.size, SAMPLE_BYTES)):
+        while chunk := self._head():
             rest = chunk.lstrip(b"\0")
-            zeros = len(chunk) - len(rest)
-            self._begin, self.size = self._begin + zeros, self.size - zeros
+            self._skip(len(chunk) - len(rest))
             if rest:
                 return
+
+    def _skip(self, count: int) -> None:
+        if self._memory is not None:
+            self._hold(self._memory[count:])
+        else:
+            self._begin, self.size = self._begin + count, self.size - count
 
     def _hold(self, content: bytes) -> None:
         self._memory = content
@@ -138,26 +127,6 @@ class Source:
     def _everything(self) -> bytes:
         self.cut_short = self.cut_short or self.size > MAX_UNPACKED_BYTES
         return self.read(max(0, self.size - MAX_UNPACKED_BYTES), self.size)
-
-    def _unzip(self) -> bytes:
-        """Unpack every member; a damaged or unfinished end (a file still being written) keeps what came before it."""
-        out = bytearray()
-        unpacker, begun = zlib.decompressobj(zlib.MAX_WBITS | 16), False
-        for chunk in self._chunks():
-            while chunk:
-                try:
-                    out += unpacker.decompress(chunk, MAX_UNPACKED_BYTES + 1 - len(out))
-                except zlib.error:
-                    self.cut_short = True
-                    return bytes(out)
-                if len(out) > MAX_UNPACKED_BYTES:
-                    self.cut_short = True
-                    return bytes(out)
-                chunk, begun = unpacker.unconsumed_tail or unpacker.unused_data, True
-                if unpacker.eof:
-                    unpacker, begun = zlib.decompressobj(zlib.MAX_WBITS | 16), False
-        self.cut_short = begun
-        return bytes(out)
 
     def _chunks(self) -> Iterator[bytes]:
         for start in range(0, self.size, 1024 * 1024):
@@ -191,3 +160,8 @@ class Source:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _has_zeros(data: bytes) -> bool:
+    """Say whether zero bytes are strewn over data; long runs of them are holes in a text."""
+    return b"\0" in _HOLE.sub(b"", data.strip(b"\0"))

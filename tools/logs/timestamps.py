@@ -13,6 +13,8 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from zoneinfo import ZoneInfo
 
+from tools.logs.noise import ANSI
+
 _MONTHS = {
     name: number
     for number, name in enumerate(
@@ -22,6 +24,9 @@ _MONTHS = {
 _DAY_SECONDS = 86_400
 _LEAP_SEARCH_YEARS = 9
 """29 February without a year may lie this far back (1900 and 2100 are no leap years)."""
+_ODD_STARTS = (b"\0", b"\xef")
+_LEAD = re.compile(rb"\0*(?:\xef\xbb\xbf)?")
+_HEAD_BYTES = 4096
 _SAMPLE_SHARE = 0.10
 """A file's second format counts when it has this share of the first one's lines."""
 
@@ -38,7 +43,14 @@ _ISO = (
     rb"(?P<year>\d{4})[\-/.](?P<month>\d\d)[\-/.](?P<day>\d\d)[T ,\-](?P<hour>\d\d)[:.](?P<minute>\d\d)[:.]"
     rb"(?P<second>\d\d)(?:[.,:](?P<fraction>\d{1,9}))?" + _ZONE
 )
-_JSON_KEYS = rb"@?timestamp|time|ts|t|datetime|date|asctime|event_?time|log_?time|timeMillis|epochSecond|time_?stamp|@t"
+_JSON_KEYS = (
+    rb"@?timestamp|time|ts|t|datetime|date|asctime|event_?time|log_?time|timeMillis|epochSecond|time_?stamp|@t|start_time"
+    rb"|__REALTIME_TIMESTAMP"
+)
+_JSON_TIME = (
+    rb"\"(?:" + _JSON_KEYS + rb")\"[ \t]{0,4}:[ \t]{0,4}(?:\{[ \t]{0,4}\"\$date\"[ \t]{0,4}:[ \t]{0,4})?"
+    rb"(?:\"(?P<text>[^\"\n]{8,48})\"|(?P<number>\d{9,19}(?:\.\d{1,9})?))"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +87,7 @@ _PLAIN: tuple[_Format, ...] = (
         "day-first",
         rb"(?:\d{1,8}:[A-Z] |\[)?(?P<day>\d{1,2})[ \-]" + _MONTH + rb"[ \-](?P<year>\d{4})[ :]" + _CLOCK + _ZONE,
     ),
-    _compile("klog", rb"[IWEF](?P<month>\d\d)(?P<day>\d\d) " + _CLOCK),
+    _compile("klog", rb"[IWEF](?P<year>\d{4})?(?P<month>\d\d)(?P<day>\d\d) " + _CLOCK),
     _compile("short-slash", rb"\[?(?P<year>\d\d)/(?P<month>\d\d)/(?P<day>\d\d) " + _CLOCK),
     _compile(
         "short-digits",
@@ -94,22 +106,18 @@ _PLAIN: tuple[_Format, ...] = (
         "(?P<hour>\\d{1,2})(?::|时|点)(?P<minute>\\d\\d)(?::|分)(?P<second>\\d\\d)(?:秒)?(?:[.,](?P<fraction>\\d{1,9}))?".encode(),
     ),
     _compile("month-day", rb"(?P<month>\d\d)-(?P<day>\d\d) " + _CLOCK),
-    _compile("epoch", rb"(?:[^\s\d]{1,20} )?\[?(?P<epoch>[12]\d{9}(?:\.\d{1,9}|\d{3})?)(?=[\s\]|,:]|$)"),
+    _compile("epoch", rb"(?:[^\s\d]{1,20} )?\[?(?P<epoch>[12]\d{9}(?:\.\d{1,9}|\d{3}|\d{6}|\d{9})?)(?=[\s\]|,:]|$)"),
 )
-_JSON = _compile(
-    "json",
-    rb"[ \t]{0,8}\{[^\n]{0,4000}?\"(?:"
-    + _JSON_KEYS
-    + rb")\"[ \t]{0,4}:[ \t]{0,4}(?:\"(?P<text>[^\"\n]{8,48})\"|(?P<number>\d{9,19}(?:\.\d{1,9})?))",
-    re.IGNORECASE,
-)
+_JSON = _compile("json", rb"[ \t]{0,8}\{[^\n]{0,4000}?" + _JSON_TIME, re.IGNORECASE)
+_OBJECT = _compile("object", rb"\{[ \t]{0,4}\r?\n(?:[ \t][^\n]{0,2000}\n){0,60}?[ \t]{1,8}" + _JSON_TIME, re.IGNORECASE)
+"""An object that is written over several lines is one event: it begins at its brace."""
 _MONTH_FIRST, _DAY_FIRST = "slash-month-first", "slash-day-first"
 _SLASH: tuple[_Format, ...] = tuple(
     _compile(name, rb"[\[(]?(?P<" + one + rb">\d{1,2})(?P<mark>[/\-])(?P<" + two + rb">\d{1,2})(?P=mark)" + _YEAR_CLOCK)
     for name, one, two in ((_MONTH_FIRST, b"month", b"day"), (_DAY_FIRST, b"day", b"month"))
 )
 """`04/02/2026` is two days; the file decides which (see `_slash_order`)."""
-_FORMATS: tuple[_Format, ...] = (_JSON, *_PLAIN, *_SLASH)
+_FORMATS: tuple[_Format, ...] = (_JSON, *_PLAIN, *_SLASH, _OBJECT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +148,12 @@ class TimestampReader:
 
     def find(self, data: bytes, start: int = 0) -> LineTime | None:
         """As `read`, with the position after the timestamp."""
+        found = self._find(data, start)
+        if found is None and (data[start : start + 1] in _ODD_STARTS or data.find(b"\x1b", start, start + 80) >= 0):
+            return self._find_in_noise(data, start)
+        return found
+
+    def _find(self, data: bytes, start: int) -> LineTime | None:
         for pattern in self._patterns:
             match = pattern.match(data, start)
             if match is not None:
@@ -147,6 +161,20 @@ class TimestampReader:
                 if epoch is not None:
                     return LineTime(epoch, match.end())
         return None
+
+    def _find_in_noise(self, data: bytes, start: int) -> LineTime | None:
+        """Look behind zero bytes and a byte order mark, and between colour codes."""
+        lead = _LEAD.match(data, start)
+        begin = lead.end() if lead else start
+        head = data[begin : begin + _HEAD_BYTES]
+        found = self._find(ANSI.sub(b"", head), 0)
+        if found is None:
+            return None
+        end = found.end
+        for code in ANSI.finditer(head):
+            if code.start() <= end:
+                end += len(code[0])
+        return LineTime(found.epoch, begin + end)
 
     def _epoch(self, groups: Mapping[str, bytes | None]) -> float | None:
         text = groups.get("text")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel
@@ -12,9 +13,7 @@ from tools.catalog import Catalog, CatalogError, TopicEntry
 from tools.contract import ControlView, EvidenceKind, InvalidInput, Scope, ToolErrorCode
 from tools.evidence_tool import CallContext, EvidenceTool, FactView, ToolFailure, ToolOutcome
 from tools.logs.backend import LogBackend, Lookback, ParsedQuery
-from tools.logs.backend_elasticsearch import ElasticsearchBackend
 from tools.logs.backend_files import FilesBackend
-from tools.logs.backend_loki import LokiBackend
 from tools.logs.observation import control_view, evidence_status, project_facts, project_observation
 from tools.logs.query import needles
 from tools.logs.request import TOOL_NAME, QueryLogsRequest, QueryLogsToolCall
@@ -129,8 +128,19 @@ def build_logs_tool(catalog: Catalog, env: Mapping[str, str] = os.environ) -> Ev
         except LookupError:
             raise CatalogError(f"topic.{index}.encoding: must be a known text encoding, e.g. utf-8 or gbk") from None
     backends: dict[str, LogBackend] = {
-        "files": FilesBackend(catalog.base),
-        "elasticsearch": ElasticsearchBackend(env, catalog.base),
-        "loki": LokiBackend(env, catalog.base),
+        name: _backend(name, catalog.base, env) for name in {topic.backend for topic in catalog.topics}
     }
     return LogsTool(catalog, backends) if catalog.topics else None
+
+
+def _backend(name: str, base: Path, env: Mapping[str, str]) -> LogBackend:
+    """Build one backend; an HTTP client is imported only for a topic behind one."""
+    if name == "elasticsearch":
+        from tools.logs.backend_elasticsearch import ElasticsearchBackend
+
+        return ElasticsearchBackend(env, base)
+    if name == "loki":
+        from tools.logs.backend_loki import LokiBackend
+
+        return LokiBackend(env, base)
+    return FilesBackend(base)

@@ -1,7 +1,8 @@
 """Which output columns of a query show secrets, aliases included (R55). Pure.
 
 A column is masked by its own name or when what it computes reads a secret-sounding name, directly or through the
-aliases of derived tables, CTEs and UNION arms. Where positions cannot be told, everything is masked.
+aliases of derived tables, CTEs and UNION arms, or looks for such a name inside of a text: by a path into JSON, or by a
+text function. Where positions cannot be told, everything is masked.
 """
 
 from __future__ import annotations
@@ -12,14 +13,17 @@ import sqlglot
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
-from tools.masking import is_secret_name
+from tools.masking import is_secret_name, says_secret
 
 
-def secret_positions(sql: str, columns: Sequence[str]) -> frozenset[int]:
-    """Return the positions in `columns` to mask; all of them when an accepted text cannot be analysed."""
+def secret_positions(sql: str, columns: Sequence[str], params: Sequence[object] = ()) -> frozenset[int]:
+    """Return the positions in `columns` to mask; all of them when an accepted text cannot be analysed.
+
+    A secret-sounding text among `params` may be any of the placeholders.
+    """
     everything = frozenset(range(len(columns)))
     try:
-        root = sqlglot.parse_one(sql, dialect="mysql")
+        root = _filled(sqlglot.parse_one(sql, dialect="mysql"), params)
         if _hides_names(root):
             return everything
         tainted = _tainted_names(root)
@@ -40,7 +44,31 @@ def _secret(name: str, tainted: frozenset[str]) -> bool:
 
 
 def _reads_secret(item: exp.Expr, tainted: frozenset[str]) -> bool:
-    return any(_secret(column.name, tainted) for column in item.find_all(exp.Column))
+    return any(_secret(column.name, tainted) for column in item.find_all(exp.Column)) or _looks_for_secret(item)
+
+
+def _looks_for_secret(item: exp.Expr) -> bool:
+    """Say whether the item reads a value by a secret-sounding name, or by a path that does not tell the name."""
+    for read in item.find_all(exp.JSONExtract, exp.JSONValue):
+        paths = [read.args.get("expression") or read.args.get("path"), *(read.args.get("expressions") or [])]
+        if not all(isinstance(path, exp.JSONPath | exp.Literal | exp.Placeholder) for path in paths):
+            return True
+    texts = [text.name for text in item.find_all(exp.Literal) if text.is_string and isinstance(text.parent, exp.Func)]
+    texts += [path.sql(dialect="mysql").strip("'") for path in item.find_all(exp.JSONPath)]
+    return any(says_secret(text) or _any_name(text) for text in texts)
+
+
+def _any_name(path: str) -> bool:
+    return path.startswith("$") and "*" in path.replace("[*]", "")
+
+
+def _filled(root: exp.Expr, params: Sequence[object]) -> exp.Expr:
+    """Put the first telling parameter in the place of every placeholder."""
+    telling = next((each for each in params if isinstance(each, str) and (says_secret(each) or _any_name(each))), None)
+    if telling is not None:
+        for place in list(root.find_all(exp.Placeholder)):
+            place.replace(exp.Literal.string(telling))
+    return root
 
 
 def _arms(root: exp.Expr) -> Iterator[exp.Select]:

@@ -106,7 +106,7 @@ class MysqlTool:
         now = self._now(source, context)
         offset = _offset(source, context.now if now is None else now)
         result = await self._backend(source).query(Query(query.sql, tuple(query.params), now, offset, seconds))
-        secret = secret_positions(query.sql, result.columns)
+        secret = secret_positions(query.sql, result.columns, query.params)
         response = observation.build_response(self.scope(query), result, secret)
         return ToolOutcome(
             raw_response=_raw(asdict(result)),

@@ -13,7 +13,7 @@ from tools.catalog import Catalog
 from tools.contract import RelevanceLevel, ToolErrorCode
 from tools.evidence_tool import ToolFailure
 from tools.rag import schema
-from tools.rag.index import knowledge_folder
+from tools.rag.folder import knowledge_folder
 from tools.rag.keeper import IndexKeeper
 from tools.rag.request import RagRequest
 from tools.rag.score import RankedDocument, Thresholds, interleave, rank_documents

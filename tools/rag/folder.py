@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from tools.catalog import Catalog, KnowledgeEntry
+
 MARKDOWN_SUFFIXES = frozenset({".md", ".markdown"})
 TEXT_SUFFIXES = MARKDOWN_SUFFIXES | {".txt"}
 MAX_FILE_BYTES = 2 * 1024 * 1024
@@ -42,6 +44,13 @@ class Listing:
 
     files: tuple[SourceFile, ...]
     skipped: tuple[SkippedFile, ...]
+
+
+def knowledge_folder(catalog: Catalog, entry: KnowledgeEntry) -> Path:
+    """Return the folder of an entry; relative paths are relative to the catalogue. Raises KnowledgeError."""
+    if entry.path is None:
+        raise KnowledgeError(f"knowledge {entry.name}: path: is a vector store, not a folder")
+    return catalog.base / entry.path
 
 
 def list_folder(name: str, folder: Path) -> Listing:

@@ -24,6 +24,7 @@ from tools.rag.folder import (
     SkippedFile,
     SourceFile,
     decode,
+    knowledge_folder,
     list_folder,
     read_file,
 )
@@ -71,13 +72,6 @@ class KnownFile:
     size: int
     modified: int
     hash: bytes
-
-
-def knowledge_folder(catalog: Catalog, entry: KnowledgeEntry) -> Path:
-    """Return the folder of an entry; relative paths are relative to the catalogue. Raises KnowledgeError."""
-    if entry.path is None:
-        raise KnowledgeError(f"knowledge {entry.name}: path: is a vector store, not a folder")
-    return catalog.base / entry.path
 
 
 def index_catalog(catalog: Catalog, index_dir: Path, progress: Progress | None = None) -> IndexReport:

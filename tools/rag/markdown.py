@@ -7,14 +7,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 MAX_FRONT_MATTER_LINES = 100
+MAX_HEADING_CHARS = 500
+"""What is behind belongs to no title. It also bounds the work: the expressions here look at a line more than once."""
 _FENCE = re.compile(r"^[ \t>]*(?P<mark>`{3,}|~{3,})[ \t]*(?P<info>.*)$")
 _HEADING = re.compile(r"^ {0,3}(?P<level>#{1,6})(?:[ \t]+(?P<text>.*?))?(?:[ \t]+#+)?[ \t]*$")
 _UNDERLINE = re.compile(r"^ {0,3}(?:=+|-{3,})[ \t]*$")
 _NO_PARAGRAPH = re.compile(r"^\s*(?:[-*+>|#]|\d+[.)]|$)|^(?: {4}|\t)")
-_MATTER_KEY = re.compile(r"^[A-Za-z_][\w .-]{0,63}\s*[:=]", re.MULTILINE)
+_MATTER_KEY = re.compile(r"^[A-Za-z_][\w .-]{0,63}[ \t]{0,20}[:=]", re.MULTILINE)
 HEADING_JOINT = " > "
 """Stands between a file's title and the headings of a passage."""
-_MATTER_TITLE = re.compile(r"^title\s*[:=]\s*(?P<title>.+?)\s*$", re.MULTILINE)
+_MATTER_TITLE = re.compile(rf"^title[ \t]{{0,20}}[:=](?P<title>.{{1,{MAX_HEADING_CHARS}}})", re.MULTILINE)
 _MARKUP = re.compile(r"\{#[^}]*\}|<[^<>]{1,200}>|!?\[(?P<label>[^\]]*)\]\([^)]*\)|[`*]")
 
 
@@ -78,7 +80,7 @@ def document_title(matter: str, parts: Sequence[Section], name: str) -> str:
     """Choose a file's title: from the front matter, else its first heading, else its name."""
     match = _MATTER_TITLE.search(matter)
     if match:
-        title = match["title"].strip("\"' ")
+        title = match["title"].strip("\"' \t\r")
         if title:
             return title
     return next((part.path[0] for part in parts if part.path), "") or name
@@ -130,16 +132,20 @@ def _headed(body: str) -> Iterator[tuple[tuple[int, str] | None, list[str]]]:
             mark = "" if _closes(fence, mark) else mark
         elif fence and not (fence["mark"][0] == "`" and "`" in fence["info"]):
             mark = fence["mark"]
-        elif (heading := _HEADING.match(line)) is not None:
+        elif (heading := _heading(line)) is not None:
             yield (len(heading["level"]), _plain(heading["text"] or "")), [line]
             number += 1
             continue
         elif _underlined(lines, number):
-            yield (1 if "=" in lines[number + 1] else 2, _plain(line)), lines[number : number + 2]
+            yield (1 if "=" in lines[number + 1] else 2, _plain(line[:MAX_HEADING_CHARS])), lines[number : number + 2]
             number += 2
             continue
         yield None, [line]
         number += 1
+
+
+def _heading(line: str) -> re.Match[str] | None:
+    return _HEADING.match(line[:MAX_HEADING_CHARS])
 
 
 def _underlined(lines: list[str], number: int) -> bool:
@@ -155,7 +161,7 @@ def _heading_lines(held: list[str]) -> int:
     """Count the lines that are the heading itself: one, or two for an underlined one, none for a preamble."""
     if not held:
         return 0
-    if _HEADING.match(held[0]):
+    if _heading(held[0]):
         return 1
     return 2 if len(held) > 1 and _UNDERLINE.match(held[1]) else 0
 
