@@ -9,9 +9,10 @@ from typing import Any
 
 from graph.contract import Intent, PublicStatus, RunState, TraceEventType
 from nodes.ports import AgentStepRow, ArchiveEntry, Clock, JournalBatch, RunEnd, RunRecord, SessionBusy
+from nodes.storable import storable_text
 from service.store.clock import SystemClock
 from service.store.rows import DEFAULT_ARCHIVE_DAYS, TraceRow, archive_cutoff
-from service.store.status import TERMINAL, leaving, plain, public_status, storable_text
+from service.store.status import TERMINAL, leaving, plain, public_status
 from service.store.whitelist import admit, safe_code, safe_ids, with_one_end
 
 

@@ -11,9 +11,10 @@ from sqlmodel import SQLModel
 
 from graph.contract import Intent, PublicStatus, RunState
 from nodes.ports import RunEnd, RunRecord, SessionBusy
+from nodes.storable import storable_text
 from release.contract import ReleaseOutcome
 from service.store.models import DiagnosisRun
-from service.store.status import TERMINAL, leaving, plain, public_status, storable_text
+from service.store.status import TERMINAL, leaving, plain, public_status
 from tools.database import Database
 
 RUNS: Table = SQLModel.metadata.tables[str(DiagnosisRun.__tablename__)]

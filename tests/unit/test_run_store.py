@@ -15,13 +15,14 @@ from sqlmodel import SQLModel
 from graph.contract import Intent, PublicStatus, RunState
 from nodes.harness import lock_of_session, thread_lock
 from nodes.ports import RunEnd, RunRecord, SessionBusy
+from nodes.storable import storable_text
 from release.contract import ReleaseOutcome
 from service.store.clock import SystemClock
 from service.store.ids import Uuid4Source
 from service.store.memory import InMemoryRunStore
 from service.store.runs import SqlRunStore
 from service.store.serving import SqlServing
-from service.store.status import TERMINAL, public_status, storable_text
+from service.store.status import TERMINAL, public_status
 from tests.stores import KINDS, a_run, database
 
 Store = SqlRunStore | InMemoryRunStore
