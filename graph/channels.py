@@ -21,8 +21,11 @@ def append_items(current: list[Any] | None, writes: Sequence[Any]) -> list[Any]:
 
 
 def append_messages(current: list[BaseMessage] | None, writes: Sequence[Any]) -> list[BaseMessage]:
-    """Append messages; one with a known id replaces that message, a RemoveMessage removes it (edits made in Studio)."""
-    result = list(current or [])
+    """Append messages; one with a known id replaces that message, a RemoveMessage removes it (edits made in Studio).
+
+    What a server reads of a fork for its page begins with a snapshot in which messages are plain data.
+    """
+    result = convert_to_messages(current or [])
     for write in writes:
         for message in convert_to_messages(write if isinstance(write, list | tuple) else [write]):
             place = next((i for i, old in enumerate(result) if message.id is not None and old.id == message.id), None)

@@ -85,6 +85,6 @@ def _messages(update: Mapping[str, Any]) -> Sequence[BaseMessage]:
     return found
 
 
-def interrupted_entry(key: str, result: NodeResult | None) -> ArchiveEntry:
+def interrupted_entry(key: str, *, finished: bool) -> ArchiveEntry:
     """Archive where a host's cancel met the Run; `finished` says that the node had its result already."""
-    return ArchiveEntry(OUTSIDE, END, {"node": key, "finished": result is not None})
+    return ArchiveEntry(OUTSIDE, END, {"node": key, "finished": finished})

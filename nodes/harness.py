@@ -17,12 +17,14 @@ from langgraph.runtime import Runtime
 from langgraph.types import Overwrite
 
 from graph.context import DiagnosisContext
-from graph.contract import Intent, RunState, TraceEventType
+from graph.contract import Intent, RunState, TraceEvent, TraceEventType
+from graph.state import load_budget, load_ledger
 from nodes.archive import fork_entry, fork_settings, harness_entry, interrupted_entry, node_entries
 from nodes.contract import RunSettings
 from nodes.events import event
 from nodes.forking import Fork, check_forkable, copy_run, fork_intent, forked_settings, merged
 from nodes.lease import lease_kept
+from nodes.model_calls import recounted
 from nodes.node_run import CURRENT_NODE, NodeResult, NodeRun, RecordingClock
 from nodes.outside import Outside, observed
 from nodes.ports import ORIGIN, ArchiveEntry, JournalBatch, Resources, RunOrigin, RunRecord, owner_called
@@ -159,17 +161,18 @@ class DiagnosisHarnessCore:
         self,
         run_id: str,
         usage: dict[str, Any] | None = None,
-        archive: Sequence[ArchiveEntry] = (),
         *,
         holder: str | None,
+        events: Sequence[TraceEvent] = (),
+        archive: Sequence[ArchiveEntry] = (),
         draining: bool = False,
-    ) -> None:
+    ) -> bool:
         """Write the end of a Run whose execution `holder` the host cancelled (R94), with what it had spent, if known.
 
         A process that stops (`draining`) ends only what somebody had cancelled; the rest is left to be carried on.
         """
         resources = self._resources
-        await end_without_result(
+        return await end_without_result(
             resources.runs,
             resources.journal,
             run_id,
@@ -177,6 +180,7 @@ class DiagnosisHarnessCore:
             "CANCELLED",
             resources.clock.now(),
             usage=usage,
+            events=events,
             archive=archive,
             expected=frozenset({RunState.CANCEL_REQUESTED}) if draining else LIVE,
             holder=holder,
@@ -261,14 +265,15 @@ def as_graph_node(name: str, node: Node, resources: Resources, *, starts_run: bo
         if not starts_run:
             run, fork = await core.enter(run, state, name)
             state = _applied(state, fork.update if fork else {})
-        result: NodeResult | None = None
+        done: tuple[NodeResult, JournalBatch] | None = None
         try:
             async with lease_kept(run):
                 result = await node(state, run)
             position = _position(state, result, starts_run)
-            await resources.journal.write(_batch(key, run, result, fork))
+            done = result, _batch(key, run, result, fork)
+            await resources.journal.write(done[1])
         except asyncio.CancelledError:
-            await _interrupted(core, run, state, result, key, draining=runtime.drain_requested)
+            await _interrupted(core, run, state, done, key, draining=runtime.drain_requested)
             raise
         runtime.stream_writer({"node": name, "step": result.step})
         update = merged(fork.update if fork else {}, result.update)
@@ -292,24 +297,54 @@ async def _interrupted(
     core: DiagnosisHarnessCore,
     run: NodeRun,
     state: Mapping[str, Any],
-    result: NodeResult | None,
+    done: tuple[NodeResult, JournalBatch] | None,
     key: str,
     *,
     draining: bool,
 ) -> None:
-    """Mark the end of a Run in flight; what its last node spent counts where it is known."""
-    state = _applied(state, result.update if result is not None else {})
-    if "run" not in state or (run.settings is None and result is None):
+    """Mark the end of a Run in flight; what its last node spent counts, a model call without an answer as a gap (R116)."""
+    if done is None and run.settings is None:
         return
     # Past its timeout a Run is not cancelled but timed out: whoever stops it writes that end (R60).
     if run.settings is None or not run.timed_out():
-        archive = [*(result.archive if result else ()), interrupted_entry(key, result)]
         # A service asks for a cancel in the store first; without that its own limit cut this off, and it says how it ends.
         only_asked = draining or run.origin is not None
-        marking = core.mark_interrupted(
-            state["run"]["run_id"], usage_of(state), archive, holder=run.execution_id, draining=only_asked
+        work = (
+            _mark_done(core, run, state, done, key, only_asked) if done else _mark_cut(core, run, state, key, draining)
         )
-        await _finish_in_spite_of_cancel(marking)
+        await _finish_in_spite_of_cancel(work)
+
+
+async def _mark_done(
+    core: DiagnosisHarnessCore,
+    run: NodeRun,
+    state: Mapping[str, Any],
+    done: tuple[NodeResult, JournalBatch],
+    key: str,
+    only_asked: bool,
+) -> None:
+    """What the node had decided is written down, if it is not yet, before the end."""
+    result, batch = done
+    await run.resources.journal.write(batch)
+    usage = usage_of(_applied(state, result.update))
+    archive = [interrupted_entry(key, finished=True)]
+    await core.mark_interrupted(batch.run_id, usage, holder=run.execution_id, archive=archive, draining=only_asked)
+
+
+async def _mark_cut(
+    core: DiagnosisHarnessCore, run: NodeRun, state: Mapping[str, Any], key: str, draining: bool
+) -> None:
+    spent = recounted(load_budget(state), load_ledger(state), {each.key: each.payload for each in run.attempts})
+    usage = usage_of({**state, **spent.accounts()})
+    archive = [*spent.archive, interrupted_entry(key, finished=False)]
+    only_asked, run_id = draining or run.origin is not None, run.run.run_id
+    ended = await core.mark_interrupted(
+        run_id, usage, holder=run.execution_id, events=spent.events, archive=archive, draining=only_asked
+    )
+    if not ended and draining and spent.archive:
+        # Whoever carries on does this node again: it will audit these calls, and ask for none whose answer came.
+        kept = f"cut:{key}:{len(spent.archive)}"
+        await run.resources.journal.write(JournalBatch(run_id, kept, run.clock.now(), archive=spent.archive))
 
 
 def _node_run(

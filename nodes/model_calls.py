@@ -18,11 +18,13 @@ from nodes.events import event
 from nodes.model_call import retry_allowed, retry_delay
 from nodes.node_run import NodeRun
 from nodes.ports import ArchiveEntry, ModelCallFailed, ModelFailureKind, ModelReply, ModelRequest, TokenUsage
-from nodes.recall import ASKED, asked, recalled
+from nodes.recall import ASKED, Answer, asked, recalled
 from tools.evidence_tool import EvidenceTool
 
 MODEL_ANSWER = "model_answer"
 """Kind of an archived attempt of a model call."""
+AUDITED = (TraceEventType.MODEL_CALL, TraceEventType.PARALLEL_CALLS_DROPPED)
+"""What the trace tells of a model call (R113, R29)."""
 MAX_PAUSE_SECONDS = 1e9
 """The longest wish of a provider that is kept: an archive holds JSON numbers."""
 
@@ -80,6 +82,10 @@ async def call_model(run: NodeRun, task: ModelTask, budget: RunBudget, ledger: M
         if outcome.reply is not None and (task.usable is None or task.usable(outcome.reply.text)):
             return outcome
         failure = _failure_of(outcome)
+        if failure.kind is ModelFailureKind.CUT_OFF:
+            # By a process that stopped, before this one took the Run up: no answer, so no attempt of R118.
+            attempt -= 1
+            continue
         if not retry_allowed(task.component, failure, attempt):
             return outcome
         delay = retry_delay(failure, _seconds_left(run, outcome.budget, task))
@@ -104,14 +110,28 @@ async def _attempt(run: NodeRun, task: ModelTask, before: ModelCallOutcome, now:
         timeout_seconds=timeout,
         language=run.run.language,
     )
-    digests = asked(task.messages, task.tools, task.output)
-    known = await run.resources.journal.archived_one(run.run.run_id, MODEL_ANSWER, _key(task.component, round_))
-    reply, failed = recalled(known, digests) or await _complete(run, request)
+    digests, key = asked(task.messages, task.tools, task.output), _key(task.component, round_)
+    known = recalled(await run.resources.journal.archived_one(run.run.run_id, MODEL_ANSWER, key), digests)
+    if known is None:
+        # Should its answer never come, what it cost is unknown, not nothing (R116).
+        run.attempts.append(_archived(key, digests, None, ModelCallFailed(ModelFailureKind.CUT_OFF)))
+        known = await _complete(run, request)
+        run.attempts.pop()
+    archived = _archived(key, digests, *known)
+    run.attempts.append(archived)
+    return _counted(before, task.component, round_, known, archived)
+
+
+def _counted(
+    before: ModelCallOutcome, component: Component, round_: int, answer: Answer, archived: ArchiveEntry
+) -> ModelCallOutcome:
+    """Audit one attempt: trace, ledger and budget have the same pair of tokens, or the same gap (R112, R116). Pure."""
+    reply, failed = answer
     # A truncated or filtered answer was paid for too (R112).
     usage = reply.usage if reply else (failed.usage if failed else None)
     audit = event(
         TraceEventType.MODEL_CALL,
-        component=task.component.value,
+        component=component.value,
         component_round=round_,
         usage_available=usage is not None,
         **_token_fields(usage),
@@ -120,13 +140,26 @@ async def _attempt(run: NodeRun, task: ModelTask, before: ModelCallOutcome, now:
     events = [audit] + ([event(TraceEventType.PARALLEL_CALLS_DROPPED, count=dropped)] if dropped else [])
     return ModelCallOutcome(
         budget=before.budget.with_model_call(usage.total_tokens if usage else None),
-        ledger=before.ledger.with_call(task.component, (usage.input_tokens, usage.output_tokens) if usage else None),
+        ledger=before.ledger.with_call(component, (usage.input_tokens, usage.output_tokens) if usage else None),
         reply=reply,
         failed=failed,
         round_=round_,
         events=(*before.events, *events),
-        archive=(*before.archive, _archived(task.component, round_, digests, reply, failed)),
+        archive=(*before.archive, archived),
     )
+
+
+def recounted(budget: RunBudget, ledger: ModelCallLedger, answers: Mapping[str, Mapping[str, Any]]) -> ModelCallOutcome:
+    """Audit what is archived beyond the ledger: calls of a node that was cut off before it could say so (R116). Pure."""
+    outcome = ModelCallOutcome(budget, ledger)
+    for component in Component:
+        while (payload := answers.get(key := _key(component, outcome.ledger.next_round(component)))) is not None:
+            answer = recalled(payload, payload.get(ASKED) or {})
+            if answer is None:
+                break
+            round_, archived = outcome.ledger.next_round(component), ArchiveEntry(MODEL_ANSWER, key, payload)
+            outcome = _counted(outcome, component, round_, answer, archived)
+    return outcome
 
 
 async def _complete(run: NodeRun, request: ModelRequest) -> tuple[ModelReply | None, ModelCallFailed | None]:
@@ -144,11 +177,7 @@ def _key(component: Component, round_: int) -> str:
 
 
 def _archived(
-    component: Component,
-    round_: int,
-    digests: Mapping[str, str],
-    reply: ModelReply | None,
-    failed: ModelCallFailed | None,
+    key: str, digests: Mapping[str, str], reply: ModelReply | None, failed: ModelCallFailed | None
 ) -> ArchiveEntry:
     payload: dict[str, Any] = {ASKED: digests, "failure": failed.kind.value if failed else None}
     if failed is not None:
@@ -169,7 +198,7 @@ def _archived(
             "dropped_calls": reply.dropped_calls,
             "text_bytes": reply.text_bytes,
         }
-    return ArchiveEntry(MODEL_ANSWER, _key(component, round_), payload)
+    return ArchiveEntry(MODEL_ANSWER, key, payload)
 
 
 def _token_fields(usage: TokenUsage | None) -> dict[str, int]:

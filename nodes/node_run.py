@@ -63,6 +63,8 @@ class NodeRun:
     new_ids: list[str] = field(default_factory=list)
     described: list[Mapping[str, Any]] = field(default_factory=list)
     outside: Outside = field(default_factory=Outside)
+    attempts: list[ArchiveEntry] = field(default_factory=list)
+    """Model calls of this node so far, as they are archived; one whose answer is awaited counts as cut off (R116)."""
 
     @property
     def owner(self) -> str | None:

@@ -47,6 +47,7 @@ class ModelFailureKind(StrEnum):
     CONTENT_FILTERED = "CONTENT_FILTERED"
     OUTPUT_TRUNCATED = "OUTPUT_TRUNCATED"
     MALFORMED_RESPONSE = "MALFORMED_RESPONSE"
+    CUT_OFF = "CUT_OFF"
 
 
 @dataclass(frozen=True, slots=True)

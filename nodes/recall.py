@@ -11,7 +11,7 @@ from functools import lru_cache
 from hashlib import sha256
 from typing import Any
 
-from langchain_core.messages import AIMessage, BaseMessage, SystemMessage
+from langchain_core.messages import AIMessage, BaseMessage, SystemMessage, ToolMessage
 from pydantic import BaseModel
 
 from nodes.ports import ModelCallFailed, ModelFailureKind, ModelReply, RequestedCall, TokenUsage
@@ -41,13 +41,23 @@ def asked(
 
 
 def digest_of(messages: Iterable[BaseMessage]) -> str:
-    """Return a digest of messages: who says what, and which calls."""
+    """Return a digest of messages: who says what, and which calls; in what order a result has its keys tells nothing."""
     digest = sha256()
     for message in messages:
-        calls = getattr(message, "tool_calls", None)
-        said = json.dumps([message.type, message.content, calls], sort_keys=True, default=str)
+        calls, content = getattr(message, "tool_calls", None), message.content
+        if isinstance(message, ToolMessage) and isinstance(content, str):
+            content = _in_key_order(content)
+        said = json.dumps([message.type, content, calls], sort_keys=True, default=str)
         digest.update(said.encode())
     return digest.hexdigest()
+
+
+@lru_cache(maxsize=256)
+def _in_key_order(text: str) -> str:
+    try:
+        return json.dumps(json.loads(text), sort_keys=True)
+    except (ValueError, RecursionError):
+        return text
 
 
 @lru_cache(maxsize=64)
@@ -57,7 +67,12 @@ def _schema(model: type[BaseModel]) -> str:
 
 def recalled(archived: Mapping[str, Any] | None, digests: Mapping[str, str]) -> Answer | None:
     """Return the archived attempt; None where there is none for what is asked."""
-    if archived is None or archived.get(ASKED) != digests:
+    if archived is None:
+        return None
+    if archived["failure"] == ModelFailureKind.CUT_OFF:
+        # Whatever it was shown: its round is spent (R110).
+        return None, ModelCallFailed(ModelFailureKind.CUT_OFF)
+    if archived.get(ASKED) != digests:
         return None
     usage = TokenUsage(*archived["usage"]) if archived.get("usage") else None
     if archived["failure"] is not None:

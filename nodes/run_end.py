@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from graph.contract import RunState, TraceEventType
+from graph.contract import RunState, TraceEvent, TraceEventType
 from nodes.events import event
 from nodes.ports import ArchiveEntry, Journal, JournalBatch, RunEnd, RunStore
 from nodes.usage import end_fields
@@ -25,14 +25,15 @@ async def end_without_result(
     *,
     usage: dict[str, Any] | None = None,
     expected: frozenset[RunState] = LIVE,
+    events: Sequence[TraceEvent] = (),
     archive: Sequence[ArchiveEntry] = (),
     holder: str | None = None,
-) -> None:
-    """Move the Run from one of `expected` to `state` at `at` (epoch seconds); nothing happens when another end won.
+) -> bool:
+    """Move the Run from one of `expected` to `state` at `at` (epoch seconds); False when another end won.
 
     A Run whose cancel was acknowledged ends as CANCELLED, whatever was to end it (R120).
-    `usage` is what it had spent by then; None or empty where that is not known. `archive` is stored with the event.
-    `holder` is the execution that ends it: a Run that another has taken over is not its to end (R3).
+    `usage` is what it had spent by then; None or empty where that is not known. `events` go before the last one, `archive`
+    is stored with them. `holder` is the execution that ends it: a Run that another has taken over is not its to end (R3).
     """
     totals = end_fields(usage) if usage else {}
     end = RunEnd(
@@ -51,4 +52,5 @@ async def end_without_result(
     if moved:
         ended = event(TraceEventType.RUN_ENDED, internal_state=state.value, **totals)
         key = f"end:{code.lower()}"
-        await journal.write(JournalBatch(run_id=run_id, key=key, at=at, events=[ended], archive=archive))
+        await journal.write(JournalBatch(run_id=run_id, key=key, at=at, events=[*events, ended], archive=archive))
+    return moved

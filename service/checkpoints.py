@@ -6,6 +6,7 @@ State is plain data and messages: nothing else may be revived from a checkpoint.
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import sqlite3
 from collections.abc import AsyncIterator, Mapping
@@ -22,7 +23,7 @@ from service.contract import StorageError
 from service.file_saver import FileSaver
 from service.home import CHECKPOINT_FILE
 from service.settings import Settings
-from service.store.engine import BUSY_TIMEOUT_SECONDS, database_url
+from service.store.engine import BUSY_TIMEOUT_SECONDS, database_url, patience
 
 if TYPE_CHECKING:
     from psycopg import AsyncConnection
@@ -89,7 +90,7 @@ async def _in_postgres(url: URL) -> AsyncIterator[BaseCheckpointSaver[Any]]:
         raise StorageError("SUPERBIZ_DATABASE_URL: PostgreSQL needs the extra: superbizagent[postgres]") from None
 
     address = url.set(drivername="postgresql").render_as_string(hide_password=False)
-    options: dict[str, Any] = {"autocommit": True, "prepare_threshold": 0, "row_factory": dict_row}
+    options: dict[str, Any] = {"autocommit": True, "prepare_threshold": 0, "row_factory": dict_row, **patience(url)}
     pool: AsyncConnectionPool[Any] = AsyncConnectionPool(
         address,
         min_size=1,
@@ -99,6 +100,8 @@ async def _in_postgres(url: URL) -> AsyncIterator[BaseCheckpointSaver[Any]]:
         check=AsyncConnectionPool.check_connection,
         timeout=CONNECT_SECONDS,
     )
+    # Its warnings tell the server's address; whoever gets no connection of it says so.
+    logging.getLogger("psycopg.pool").setLevel(logging.CRITICAL)
     try:
         await pool.open(wait=True, timeout=CONNECT_SECONDS)
         saver = AsyncPostgresSaver(pool, serde=_plain_data())

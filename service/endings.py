@@ -6,8 +6,10 @@ import logging
 import uuid
 from typing import TYPE_CHECKING, Any
 
-from graph.contract import RunState, TraceEventType
+from graph.contract import RunState, TraceEvent, TraceEventType
+from graph.state import load_budget, load_ledger
 from nodes.events import event
+from nodes.model_calls import AUDITED, MODEL_ANSWER, recounted
 from nodes.ports import JournalBatch, RunRecord
 from nodes.run_end import end_without_result
 from nodes.usage import end_fields, usage_of
@@ -25,10 +27,12 @@ async def end_free_run(app: App, run: RunRecord, state: RunState, code: str, exp
     The lease is given back once the trace has the end; a Run that has ended and still holds one has not been told.
     """
     runs, now, execution_id = app.runs, app.resources.clock.now(), str(uuid.uuid4())
-    usage = await _spent(app, run)
+    usage, events = await _spent(app, run)
     if not await runs.take_lease(run.run_id, execution_id, now, now + app.resources.lease_seconds, force=False):
         return
-    await end_without_result(runs, app.journal, run.run_id, state, code, now, usage=usage, expected=expected)
+    await end_without_result(
+        runs, app.journal, run.run_id, state, code, now, usage=usage, events=events, expected=expected
+    )
     await give_back(app, run.run_id, execution_id)
 
 
@@ -64,13 +68,21 @@ async def is_told(app: App, run_id: str) -> bool:
     return any(row.type is TraceEventType.RUN_ENDED for row in await app.journal.trace(run_id))
 
 
-async def _spent(app: App, run: RunRecord) -> dict[str, Any] | None:
-    """Return what the last checkpoint says was spent (R116); None where that cannot be known."""
+async def _spent(app: App, run: RunRecord) -> tuple[dict[str, Any] | None, list[TraceEvent]]:
+    """Return what was spent, and what of it the trace does not tell yet; None where that cannot be known.
+
+    The last checkpoint says it, and the archive what a node asked that was cut off after that (R116).
+    """
     if app.checkpointer is None or run.thread_id is None:
-        return None
+        return None, []
     try:
         values = await latest_values(app.chat, {"configurable": {"thread_id": run.thread_id}})
-        return usage_of(values) if values.get("run", {}).get("run_id") == run.run_id else None
+        if values.get("run", {}).get("run_id") != run.run_id:
+            return None, []
+        answers = await app.journal.archived(run.run_id, MODEL_ANSWER)
+        spent = recounted(load_budget(values), load_ledger(values), answers)
+        told = [dict(row.fields) for row in await app.journal.trace(run.run_id) if row.type in AUDITED]
+        return usage_of({**values, **spent.accounts()}), [each for each in spent.events if each.fields not in told]
     except Exception as error:
         logger.warning("what an abandoned run had spent cannot be read: %s", type(error).__name__)
-        return None
+        return None, []

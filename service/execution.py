@@ -31,6 +31,7 @@ from service.app import App
 from service.checkpoints import latest_state, latest_values
 from service.contract import StepView
 from service.endings import give_back
+from tools.database import is_out_of_reach
 
 logger = logging.getLogger("superbiz.diagnosis")
 
@@ -97,6 +98,8 @@ class Execution:
         # A service's questions are routed first; a command asks for a diagnosis.
         self._graph: Any = app.chat if record is not None else app.graph
         self.run_id = record.run_id if record else None
+        self._can_be_taken_up = record is not None
+        self._out_of_reach = False
         self._config: RunnableConfig = {
             "configurable": {"thread_id": (record and record.thread_id) or str(uuid.uuid4())},
             "recursion_limit": recursion_limit(context.budget),
@@ -123,7 +126,13 @@ class Execution:
             await self._finish(EndCause.TIMED_OUT, RunState.TIMED_OUT, RUN_TIMED_OUT, grace_seconds)
         except Exception as error:
             # Only the type: the text may hold a question, a row or a secret.
-            logger.error("a run failed unexpectedly: %s", type(error).__name__)
+            name = type(error).__name__
+            if self._can_be_taken_up and is_out_of_reach(error):
+                # Nothing can be written down, an end neither: whoever reaches the database again goes on.
+                logger.warning("a run waits for its database, which is out of reach: %s", name)
+                self._out_of_reach = True
+                return
+            logger.error("a run failed unexpectedly: %s", name)
             # A process that stops takes away what its Runs stand on; the next one finds out whether they fail.
             if not self._control.drain_requested:
                 await self._finish(EndCause.FAULT, RunState.FAILED, INTERNAL_ERROR, grace_seconds)
@@ -225,6 +234,12 @@ class Execution:
         if self.run_id is None:
             return
         try:
+            if self._out_of_reach:
+                # It may have ended, told by nobody: a lease that has run out shows a sweep that its release is to be done
+                # again, which then tells what it had decided.
+                now = self._app.resources.clock.now()
+                await self._app.runs.take_lease(self.run_id, self._execution_id, now, now, False)
+                return
             await give_back(self._app, self.run_id, self._execution_id)
         except Exception as error:
             logger.warning("could not give a lease back: %s", type(error).__name__)

@@ -351,6 +351,7 @@ class RunManager:
         self.changes.stop()
 
     async def _watch_cancels(self) -> None:
+        blind = False
         while True:
             await asyncio.sleep(CANCEL_POLL_SECONDS)
             if not self._live:
@@ -358,8 +359,11 @@ class RunManager:
             try:
                 for run_id in await self._app.serving.cancel_requested(sorted(self._live)):
                     self._interrupt(run_id)
+                blind = False
             except Exception as error:
-                logger.warning("could not look for cancelled runs: %s", type(error).__name__)
+                if not blind:
+                    logger.warning("could not look for cancelled runs: %s", type(error).__name__)
+                blind = True
 
 
 @contextlib.asynccontextmanager

@@ -10,12 +10,26 @@ from typing import TypeVar
 
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 T = TypeVar("T")
 
 Work = Callable[[Connection], T]
 """What a transaction does; it runs outside the event loop and must touch nothing but its connection."""
+
+
+def is_out_of_reach(error: BaseException) -> bool:
+    """Say whether an error of rows or checkpoints means that the database's server cannot be reached just now.
+
+    A file is always within reach: what it refuses now, it will refuse again. Drivers name their errors as PEP 249 does.
+    """
+    if isinstance(error, DBAPIError):
+        return error.connection_invalidated or (error.orig is not None and is_out_of_reach(error.orig))
+    if isinstance(error, ConnectionError | PoolTimeout):
+        return True
+    kinds = [kind for kind in type(error).__mro__ if kind.__name__ in ("OperationalError", "InterfaceError")]
+    return any(not kind.__module__.startswith("sqlite3") for kind in kinds)
 
 
 @contextmanager
@@ -25,7 +39,7 @@ def _without_text() -> Iterator[None]:
         yield
     except DBAPIError as error:
         told = Exception(type(error.orig).__name__)
-        raise type(error)(None, None, told, connection_invalidated=error.connection_invalidated) from None
+        raise type(error)(None, None, told, connection_invalidated=is_out_of_reach(error)) from None
 
 
 class Database(AsyncEngine):

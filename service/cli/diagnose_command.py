@@ -51,13 +51,13 @@ async def _diagnose(
     as_json: bool,
     with_trace: bool,
 ) -> int:
+    # Before anything is loaded, opened or written: what is wrong with the command itself.
+    settings.context(at=at, **overrides)
     from nodes.start_run import checked_question
     from service.app import open_app
     from service.diagnosis import diagnose as run_diagnosis
 
-    # Before anything is opened or written: what is wrong with the command itself.
     checked_question(question)
-    settings.context(at=at, **overrides)
     async with open_app(settings) as app:
         report = await run_diagnosis(
             app,

@@ -103,37 +103,24 @@ def explain(error: Exception) -> tuple[str, ExitCode]:
     """Say what an error means to whoever typed the command; of an unexpected one only the type is told."""
     if isinstance(error, CliError):
         return str(error), error.code
-    try:
-        known = _made_for_people()
-    except Exception as broken:
-        # The very import that failed the command fails here again: the installation is broken.
-        return f"internal error ({type(broken).__name__})", ExitCode.FAILED
-    if isinstance(error, known):
+    if any(f"{each.__module__}.{each.__name__}" in MADE_FOR_PEOPLE for each in type(error).__mro__):
         return str(error), ExitCode.USAGE
     return f"internal error ({type(error).__name__})", ExitCode.FAILED
 
 
-def _made_for_people() -> tuple[type[Exception], ...]:
-    """Errors whose text is one bounded line about what was configured or asked."""
-    from nodes.start_run import InvalidQuestion
-    from service.contract import StorageError
-    from service.evaluate import EvaluationError
-    from service.models.recorded import RecordedAnswersError
-    from service.replay.text import BundleError
-    from service.settings import SettingsError
-    from tools.catalog import CatalogError
-    from tools.rag.folder import KnowledgeError
-
-    return (
-        CatalogError,
-        SettingsError,
-        StorageError,
-        InvalidQuestion,
-        EvaluationError,
-        RecordedAnswersError,
-        KnowledgeError,
-        BundleError,
-    )
+MADE_FOR_PEOPLE = frozenset(
+    {
+        "tools.catalog.CatalogError",
+        "service.settings.SettingsError",
+        "service.contract.StorageError",
+        "nodes.start_run.InvalidQuestion",
+        "service.evaluate.EvaluationError",
+        "service.models.recorded.RecordedAnswersError",
+        "tools.rag.folder.KnowledgeError",
+        "service.replay.text.BundleError",
+    }
+)
+"""Errors whose text is one bounded line about what was configured or asked; by name, so that a refusal loads nothing."""
 
 
 def _end(message: str, code: ExitCode, arguments: Sequence[str]) -> int:

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 from collections.abc import AsyncIterator
 from typing import Any, Literal
 
 from fastapi.responses import Response, StreamingResponse
 from fastapi.sse import format_sse_event
+from sqlalchemy.exc import SQLAlchemyError
 from starlette.types import Receive, Scope, Send
 
 from service.http.service import Service
 from service.run_events import EventId, RunEvent, RunEventType
+
+logger = logging.getLogger("superbiz.http")
 
 RECONNECT_MS = 1_000
 """What a client that lost its stream is told to wait."""
@@ -73,9 +77,14 @@ class _EventStream(StreamingResponse):
         service = self._service
         yield f"retry: {RECONNECT_MS}\n\n".encode()
         idle, stopping = service.app.settings.heartbeat_seconds, service.manager.stopping
-        async for event in service.events.follow(self._run_id, after, idle_seconds=idle, stopping=stopping):
-            self._ended = event is not None and event.last
-            yield HEARTBEAT if event is None else encode(event, compat)
+        try:
+            async for event in service.events.follow(self._run_id, after, idle_seconds=idle, stopping=stopping):
+                self._ended = event is not None and event.last
+                yield HEARTBEAT if event is None else encode(event, compat)
+        except SQLAlchemyError as error:
+            # Out of reach: the stream ends without an end, and its client, which has not left, comes back for the rest.
+            logger.warning("a stream of events broke: %s", type(error).__name__)
+            self._cancels = False
 
 
 _cancels: set[asyncio.Future[None]] = set()

@@ -22,10 +22,13 @@ from graph.context import DiagnosisContext
 from graph.contract import RunState, TraceEvent, TraceEventType
 from graph.diagnosis import build_diagnosis_graph, recursion_limit
 from graph.routes import PATHS, after_route_intent
+from graph.state import load_budget, load_ledger
 from nodes.archive import interrupted_entry
 from nodes.contract import CollectionEnd, EndCause
+from nodes.harness import ENDED_BY_RELEASE
+from nodes.model_calls import ModelCallOutcome, recounted
 from nodes.outside import GET_RUN, MISSING
-from nodes.ports import ArchiveEntry, JournalBatch, ModelFactory, Resources, RunRecord
+from nodes.ports import ORIGIN, ArchiveEntry, JournalBatch, ModelFactory, Resources, RunOrigin, RunRecord
 from nodes.run_end import end_without_result
 from nodes.usage import usage_of
 from service.checkpoints import latest_state
@@ -139,6 +142,9 @@ class _Stage:
         }
         if bundle.run.has_execution:
             self._config["run_id"] = uuid.uuid4()
+        if _was_ended_at_work(bundle):
+            # Whoever had started it knew its Run: going on in an ended one was no fork.
+            self._config["configurable"][ORIGIN] = RunOrigin(bundle.run_id)
 
     async def play(self) -> Replayed:
         """Go from the Run's beginning to its end. Nothing of it is traced: the content is the recorded Run's."""
@@ -236,8 +242,10 @@ class _Stage:
         end = self._bundle.by_kind["outside"].get("end")
         # A node that was cancelled at work told its own graph's state; a host knows the outer one's alone.
         inner = next((each.state for each in state.tasks if end and each.state), state)
-        usage = usage_of(getattr(inner, "values", {})) if "model_calls" in ended["fields"] else None
-        archive = [interrupted_entry(left_at, None)] if end is not None else []
+        values = getattr(inner, "values", {})
+        spent = _spent_beyond(values, self._bundle)
+        usage = usage_of({**values, **spent.accounts()}) if spent and "model_calls" in ended["fields"] else None
+        archive = [interrupted_entry(left_at, finished=False)] if end is not None else []
         await end_without_result(
             self._runs,
             self._journal,
@@ -246,9 +254,17 @@ class _Stage:
             run.error_code or "",
             ended["at"],
             usage=usage,
-            archive=archive,
+            events=spent.events if spent else (),
+            archive=[*(spent.archive if spent else ()), *archive],
         )
         return True
+
+
+def _spent_beyond(values: Mapping[str, Any], bundle: Bundle) -> ModelCallOutcome | None:
+    """Return the model calls of a node that was cut off (R116); None of a Run that had no accounts yet."""
+    if "ledger" not in values:
+        return None
+    return recounted(load_budget(values), load_ledger(values), bundle.by_kind["model_answer"])
 
 
 def _needs_state(bundle: Bundle) -> bool:
@@ -258,11 +274,19 @@ def _needs_state(bundle: Bundle) -> bool:
     return from_outside or stopped or bool(bundle.by_kind["fork"])
 
 
+def _was_ended_at_work(bundle: Bundle) -> bool:
+    """Say whether a node found the Run ended by somebody else, and went on in it."""
+    later = frozenset(bundle.path[1:])
+    found = (seen.get(GET_RUN, ()) for key, seen in bundle.by_kind["outside"].items() if key in later)
+    return any(state in ENDED_BY_RELEASE for states in found for state in states)
+
+
 def _graph(bundle: Bundle, resources: Resources) -> CompiledStateGraph[Any, Any, Any, Any]:
     """Build the graph the Run went through: a chat, a diagnosis, or a diagnosis that joined a chat's Run."""
     fork, saver = bundle.by_kind["fork"].get("state"), InMemorySaver() if _needs_state(bundle) else None
     if fork is None:
-        is_chat = any(key.endswith(":route_intent") for key in bundle.path)
+        # A chat that was cut off while it was routed has no intent.
+        is_chat = bundle.run.intent is None or any(key.endswith(":route_intent") for key in bundle.path)
     elif fork["node"] == "start_run":
         return build_diagnosis_graph(resources, saver, joins_run=True)
     else:

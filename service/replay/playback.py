@@ -14,6 +14,7 @@ from pydantic import BaseModel
 
 from graph.contract import Intent, RunState, TraceEvent, TraceEventType
 from nodes import outside
+from nodes.model_calls import AUDITED
 from nodes.node_run import CURRENT_NODE
 from nodes.ports import (
     JournalBatch,
@@ -36,6 +37,7 @@ from tools.canonical.store import CanonicalRecordTooLarge, CanonicalStoreUnavail
 from tools.contract import CanonicalRecord, EvidenceStatus, InvocationStatus, Scope, ToolErrorCode
 from tools.evidence_tool import CallContext, EvidenceTool, ToolFailure, ToolOutcome
 
+_WITH_THE_END = frozenset({TraceEventType.RUN_ENDED, *AUDITED})
 FOR_EVER_DAYS = 1_000_000.0
 
 
@@ -76,14 +78,7 @@ class Recording:
     def entered(self) -> None:
         """Stop where the recorded Run never was. Raises OffTheRecord."""
         key = CURRENT_NODE.get()
-        cancelled = self.bundle.by_kind["outside"].get("end", {})
-        if (
-            self.strict
-            and key
-            and key not in self._path
-            and not (cancelled.get("finished") and cancelled["node"] == key)
-            and not self.dies_in(key)
-        ):
+        if self.strict and key and key not in self._path and not self.dies_in(key):
             raise OffTheRecord(key)
 
     def dies_in(self, key: str) -> bool:
@@ -317,11 +312,13 @@ class RecordedJournal(InMemoryJournal):
         self._recording = recording
         self._rows = iter(recording.bundle.trace)
         self._next = next(self._rows, None)
+        self._struck = False
 
     async def write(self, batch: JournalBatch) -> None:
         """Store the batch. Raises CancelledError, ReleaseUntold where a cancel or death met this very write."""
         end = self._recording.bundle.by_kind["outside"].get("end")
-        if end is not None and end["finished"] and end["node"] == batch.key:
+        if end is not None and end["finished"] and end["node"] == batch.key and not self._struck:
+            self._struck = True
             raise asyncio.CancelledError
         await self.written_by_others()
         if self._recording.dies_in(batch.key):
@@ -335,8 +332,8 @@ class RecordedJournal(InMemoryJournal):
         await super().write(batch)
 
     async def written_by_others(self) -> None:
-        """Write what came from outside the graph up to here, but for the end of the Run."""
-        while (row := self._next) is not None and row["node"] is None and row["type"] != TraceEventType.RUN_ENDED:
+        """Write what came from outside the graph up to here, but for the end of the Run and what it comes with."""
+        while (row := self._next) is not None and row["node"] is None and row["type"] not in _WITH_THE_END:
             written = TraceEvent(type=TraceEventType(row["type"]), fields=dict(row["fields"]))
             run_id = self._recording.bundle.run_id
             await super().write(JournalBatch(run_id, f"outside:{row['seq']}", row["at"], events=[written]))

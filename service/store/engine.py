@@ -27,6 +27,14 @@ _DRIVERS = {
     "postgresql+psycopg": "postgresql+psycopg",
     "postgresql+asyncpg": "postgresql+asyncpg",
 }
+_PATIENCE = {
+    "connect_timeout": 10,
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 20_000,
+}
+"""Of libpq, in seconds, the last one in milliseconds."""
 _START_ATTEMPTS = 20
 _START_PAUSE_SECONDS = 0.05
 
@@ -76,9 +84,10 @@ def create_engine(url: str) -> Database:
     """
     parsed = database_url(url)
     if not parsed.drivername.startswith("sqlite"):
-        return Database(create_async_engine(parsed, hide_parameters=True, pool_pre_ping=True).sync_engine)
+        options: dict[str, Any] = {"hide_parameters": True, "connect_args": patience(parsed)}
+        return Database(create_async_engine(parsed, pool_pre_ping=True, **options).sync_engine)
     _prepare_file(Path(str(parsed.database)))
-    options: dict[str, Any] = {"hide_parameters": True, "connect_args": {"timeout": BUSY_TIMEOUT_SECONDS}}
+    options = {"hide_parameters": True, "connect_args": {"timeout": BUSY_TIMEOUT_SECONDS}}
     engine = create_async_engine(parsed, **options).sync_engine
     blocking = sqlalchemy.create_engine(parsed.set(drivername="sqlite"), **options)
     for each in (engine, blocking):
@@ -102,6 +111,11 @@ async def prepare_database(engine: AsyncEngine) -> None:
             await asyncio.sleep(_START_PAUSE_SECONDS)
         else:
             return
+
+
+def patience(url: URL) -> dict[str, int]:
+    """Return what bounds the wait for a server that vanished without a word; what the URL says itself stays."""
+    return {} if url.get_driver_name() == "asyncpg" else {n: v for n, v in _PATIENCE.items() if n not in url.query}
 
 
 def _prepare_file(path: Path) -> None:

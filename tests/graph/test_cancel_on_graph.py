@@ -164,7 +164,7 @@ async def test_r8_a_cancel_after_the_end_changes_nothing() -> None:
 
 
 @pytest.mark.parametrize("place", ["model", "tool", "repair", "semantics"])
-async def test_r94_r120_a_host_that_cancels_the_task_gets_its_cancel_and_the_run_ends_once(place: str) -> None:
+async def test_r94_r116_r120_a_host_that_cancels_the_task_gets_its_cancel_and_the_run_ends_once(place: str) -> None:
     entered = asyncio.Event()
 
     async def hang(*_: Any) -> Any:
@@ -203,6 +203,14 @@ async def test_r94_r120_a_host_that_cancels_the_task_gets_its_cancel_and_the_run
     spent = {"tool": 120, "model": 120, "repair": 240, "semantics": 360}[place]
     assert record.total_token_count == spent, "what was spent is told, not zero (R115, R116)"
     assert (ended["internal_state"], ended["budget_total_tokens"]) == ("CANCELLED", spent)
+    calls_, gaps = await loop.events("MODEL_CALL", record.run_id), 0 if place == "tool" else 1
+    assert [each["usage_available"] for each in calls_] == [True] * (spent // 120) + [False] * gaps
+    assert (ended["model_calls"], ended["usage_unavailable"]) == (len(calls_), gaps), (
+        "the call that was cut off is a gap"
+    )
+    assert (record.usage["tokens_reconciled"], sum(record.usage["components"].values())) == (not gaps, len(calls_))
+    answers = (await loop.journal.archived(record.run_id, "model_answer")).values()
+    assert [each["failure"] for each in answers].count("CUT_OFF") == gaps
 
 
 async def test_r8_a_host_cancel_and_a_cancel_request_together_end_once() -> None:
@@ -220,13 +228,14 @@ async def test_r8_a_host_cancel_and_a_cancel_request_together_end_once() -> None
     assert len(await loop.events("RUN_ENDED", record.run_id)) == 1
 
 
-async def test_r94_a_host_cancel_while_the_trace_is_written_marks_the_end_too() -> None:
+async def test_r94_r115_a_host_cancel_while_the_trace_is_written_marks_the_end_too() -> None:
     loop = make_loop(by_round(AGENT))
     entered = asyncio.Event()
 
     async def hang(batch: Any) -> None:
-        entered.set()
-        await asyncio.Event().wait()
+        if not entered.is_set():
+            entered.set()
+            await asyncio.Event().wait()
 
     loop.journal.before["model_step"] = hang
     task = asyncio.ensure_future(loop.run())
@@ -236,3 +245,8 @@ async def test_r94_a_host_cancel_while_the_trace_is_written_marks_the_end_too() 
         await task
     (record,) = await loop.runs.runs()
     assert record.internal_state == "CANCELLED"
+    told = await loop.events(run_id=record.run_id)
+    assert [each["type"] for each in told] == ["RUN_STARTED", "MODEL_CALL", "RUN_ENDED"], (
+        "nothing is lost, nothing twice"
+    )
+    assert told[1]["total_tokens"] == record.total_token_count == 120

@@ -140,6 +140,7 @@ async def test_a_live_model_gets_recorded_results_and_its_other_calls_are_listed
     assert asked[0].messages[-1].content == "why?"
 
 
+@pytest.mark.not_replayable("its tool is another after the run, on purpose")
 def test_the_replay_of_every_run_of_a_test_can_fail() -> None:
     """What the hook in conftest relies on."""
 

@@ -10,8 +10,10 @@ from pathlib import Path
 import httpx
 import pytest
 
+from service.replay.export import export_run
 from tests.http_service import Served, ended, serving, until, watching
 from tests.mysql_server import account_url, as_root, create_account, fresh_name, require_server
+from tests.replays import assert_replays
 from tests.stub_model_server import answer, call, slow, stub_server
 
 SLOW_SECONDS = 20.0
@@ -47,7 +49,20 @@ async def cancelled(served: Served, client: httpx.AsyncClient, run_id: str) -> f
     return took
 
 
-async def test_r119_a_slow_model_call_is_cut_off(tmp_path: Path) -> None:
+async def a_gap_and_no_zero(served: Served, run_id: str) -> None:
+    """The call was made: row and trace count it, and know that they do not know its tokens."""
+    app = served.service.app
+    run = await app.runs.get(run_id)
+    assert run is not None
+    assert (run.usage["components"], run.usage["usage_unavailable"]) == ({"INTENT_ROUTER": 1}, 1)
+    assert (run.usage["model_calls"], run.usage["tokens_reconciled"]) == (1, False)
+    *_, called, ended = [(row.type, dict(row.fields)) for row in await app.journal.trace(run_id)]
+    assert called == ("MODEL_CALL", {"component": "INTENT_ROUTER", "component_round": 1, "usage_available": False})
+    assert (ended[0], ended[1]["model_calls"], ended[1]["usage_unavailable"]) == ("RUN_ENDED", 1, 1)
+    await assert_replays(await export_run(run, app.journal))
+
+
+async def test_r116_r119_a_slow_model_call_is_cut_off(tmp_path: Path) -> None:
     async with (
         stub_server(slow(SLOW_SECONDS, answer('{"intent":"SYSTEM_CHAT"}'))) as stub,
         serving(tmp_path, model="openai:stub", api_key="k", base_url=stub.url) as served,
@@ -61,6 +76,7 @@ async def test_r119_a_slow_model_call_is_cut_off(tmp_path: Path) -> None:
         assert (reply["success"], reply["status"], reply["error_code"]) == (False, "CANCELLED", "CANCELLED")
         assert reply["answer"] is None
         assert len(stub.requests) == 1
+        await a_gap_and_no_zero(served, run_id)
 
 
 async def test_r119_another_processs_run_is_cancelled_through_the_store(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib.util
 from collections.abc import AsyncIterator
 from typing import Any
@@ -39,6 +40,18 @@ async def _finished(client: LangGraphClient) -> tuple[str, dict[str, Any]]:
     return thread_id, values
 
 
+@pytest.fixture(scope="module")
+def finished(server: GraphServer) -> tuple[str, dict[str, Any], list[Any]]:
+    """A finished thread, its values and its history before anything was forked off it; forks and edits start from there."""
+
+    async def ask() -> tuple[str, dict[str, Any], list[Any]]:
+        async with get_client(url=server.url) as client:
+            thread_id, values = await _finished(client)
+            return thread_id, values, list(await client.threads.get_history(thread_id, limit=100))
+
+    return asyncio.run(ask())
+
+
 async def test_r4_every_stream_mode_shows_the_run_node_by_node(client: LangGraphClient) -> None:
     thread_id, events = await _thread(client), dict[str, list[Any]]()
     modes: Any = ["values", "updates", "custom", "tasks"]
@@ -56,11 +69,11 @@ async def test_r4_every_stream_mode_shows_the_run_node_by_node(client: LangGraph
 
 
 async def test_r3_a_fork_at_every_checkpoint_ends_legally_as_a_new_run(
-    server: GraphServer, client: LangGraphClient
+    server: GraphServer, client: LangGraphClient, finished: tuple[str, dict[str, Any], list[Any]]
 ) -> None:
-    thread_id, values = await _finished(client)
+    thread_id, values, states = finished
     old = await server.record(values["run"]["run_id"])
-    history = [state for state in await client.threads.get_history(thread_id, limit=100) if state["next"]]
+    history = [state for state in states if state["next"]]
     assert len(history) == 17
     seen = {old.run_id}
     for state in history:
@@ -74,6 +87,10 @@ async def test_r3_a_fork_at_every_checkpoint_ends_legally_as_a_new_run(
         assert record.forked_from == (None if started_over else old.run_id), state["next"]
         assert record.internal_state is RunState.SUCCESS
         assert record.published_result == old.published_result
+        # The thread can still be looked at: its messages are those of the fork.
+        shown: Any = await client.threads.get_state(thread_id)
+        assert [each["id"] for each in shown["values"]["messages"]] == [each["id"] for each in forked["messages"]]
+    assert await client.threads.get_history(thread_id, limit=1000)
     assert await server.record(old.run_id) == old
 
 
@@ -92,10 +109,15 @@ EDITS: list[tuple[str, str, dict[str, Any], str]] = [
 
 @pytest.mark.parametrize(("node", "channel", "change", "outcome"), EDITS)
 async def test_r3_an_edited_channel_leads_where_the_rules_say(
-    server: GraphServer, client: LangGraphClient, node: str, channel: str, change: dict[str, Any], outcome: str
+    server: GraphServer,
+    client: LangGraphClient,
+    finished: tuple[str, dict[str, Any], list[Any]],
+    node: str,
+    channel: str,
+    change: dict[str, Any],
+    outcome: str,
 ) -> None:
-    thread_id, values = await _finished(client)
-    history = await client.threads.get_history(thread_id, limit=100)
+    thread_id, values, history = finished
     place = next(state for state in history if list(state["next"]) == [node])
     edited = {**place["values"][channel], **change}
     # The checkpoint before the place is where its predecessor's work is replaced by the edit.
@@ -112,10 +134,9 @@ async def test_r3_an_edited_channel_leads_where_the_rules_say(
 
 
 async def test_r3_an_edit_into_nonsense_is_refused_and_no_run_is_made(
-    server: GraphServer, client: LangGraphClient
+    server: GraphServer, client: LangGraphClient, finished: tuple[str, dict[str, Any], list[Any]]
 ) -> None:
-    thread_id, _ = await _finished(client)
-    history = await client.threads.get_history(thread_id, limit=100)
+    thread_id, _, history = finished
     place = next(
         state for state in history if list(state["next"]) == ["model_step"] and state["values"]["position"]["turn"]
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import subprocess
@@ -13,6 +14,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
+from service.cli.main import MADE_FOR_PEOPLE, explain
 from tests.data import ROOT
 
 PROGRAM = """
@@ -20,6 +22,9 @@ import json, sys
 from service.cli.main import run
 
 loaded = {"the command line": sorted(sys.modules)}
+refused = run(["diagnose", "why?", "--at", "noon"])
+assert refused == 2, refused
+loaded["a refusal"] = sorted(sys.modules)
 for command in (["runs"], ["doctor"], ["diagnose", "orders fail since 09:40, why?", "--language", "en"]):
     status = run(command)
     assert status == 0, (command, status)
@@ -47,13 +52,14 @@ def loaded() -> dict[str, set[str]]:
             text=True,
         )
     assert ended.returncode == 0, ended.stderr[-2000:]
-    return {command: set(names) for command, names in json.loads(ended.stderr).items()}
+    return {command: set(names) for command, names in json.loads(ended.stderr.splitlines()[-1]).items()}
 
 
 @pytest.mark.parametrize(
     ("command", "without"),
     [
         ("the command line", GRAPH | UNUSED | {"pydantic", "sqlalchemy", "service.settings"}),
+        ("a refusal", GRAPH | UNUSED | {"sqlalchemy", "service.home"}),
         ("runs", GRAPH | UNUSED | {"tools.logs.tool"}),
         ("doctor", GRAPH | UNUSED | {"httpx", "tools.rag.tool", "tools.logs.backend_loki"}),
         ("diagnose", UNUSED | {"tools.mysql.tool", "tools.logs.backend_loki", "tools.logs.backend_elasticsearch"}),
@@ -68,3 +74,11 @@ def test_what_is_left_out_is_what_a_diagnosis_has() -> None:
     assert loaded()["diagnose"] >= GRAPH | {"pydantic", "sqlalchemy", "service.settings", "tools.logs.tool"}
     for name in UNUSED:
         assert find_spec(name) is not None, name
+
+
+@pytest.mark.parametrize("name", sorted(MADE_FOR_PEOPLE))
+def test_an_error_made_for_people_is_told_whatever_class_it_is_of(name: str) -> None:
+    module, _, kind = name.rpartition(".")
+    made = type("Narrower", (getattr(importlib.import_module(module), kind),), {})
+    assert explain(made("what was wrong")) == ("what was wrong", 2)
+    assert explain(type(kind, (Exception,), {})("secret")) == (f"internal error ({kind})", 1)

@@ -10,7 +10,14 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar, overload
 
 from tools.logs.keys import INSTANCE_KEYS, LEVEL_KEYS, MESSAGE_KEYS, SERVICE_KEYS, STACK_KEYS, TIME_KEYS
-from tools.logs.levels import klog_level, level_of_text, level_of_value
+from tools.logs.levels import (
+    level_of_letter,
+    level_of_mark,
+    level_of_priority,
+    level_of_second_line,
+    level_of_text,
+    level_of_value,
+)
 from tools.logs.noise import ANSI_TEXT
 
 MAX_JSON_CHARS = 256 * 1024
@@ -22,8 +29,13 @@ _MAX_FLAT_DEPTH = 6
 _JSON_PREFIX_CHARS = 300
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff]")
-_LEADING = re.compile(r"^[\s\]\"')|,;]*(?:[-:]\s)?\s*")
+_LEADING = re.compile(r"^[\]\"')]?[\s\])|,;]*(?:[-:]\s)?\s*")
 _SYSLOG = re.compile(r"(?P<host>[\w.\-/@]{1,64}) (?P<program>[\w.\-/()]{1,64})(?:\[\d{1,10}\])?: ")
+_SYSLOG_RFC5424 = re.compile(r"(?P<host>[\w.\-/@:]{1,64}) (?P<program>[\w.\-/()@]{1,64}) \S{1,128} \S{1,64} (?:-|\[)")
+_SYSLOG_ISO = re.compile(
+    r"(?P<host>[\w.\-]{1,64}) (?P<program>[\w.\-/()@]{1,64}(?=\[\d{1,10}\]: )|(?:kernel|systemd|sudo|su|CRON)(?=: ))"
+)
+_CONTAINER = re.compile(r"(?P<stamp>\S{20,40} )std(?:out|err) (?P<part>[FP]) ")
 _PAIR = re.compile(
     r"(?:^|(?<=[\s,\[]))(?<!\w: )(?P<key>service|service_name|app|instance|host|hostname|pod)="
     r"\"?(?P<value>[\w.\-:/]{1,64})"
@@ -106,8 +118,9 @@ class EventView:
 
     @lazy
     def text(self) -> str:
-        """The whole event as clean text."""
-        return clean(self.raw.decode("utf-8", "replace")).strip("\n")
+        """The whole event as clean text, without what a container runtime puts before its lines."""
+        text = clean(self.raw.decode("utf-8", "replace")).strip("\n")
+        return _unwrapped(text) if _CONTAINER.match(text) else text
 
     @lazy
     def first_line(self) -> str:
@@ -115,14 +128,19 @@ class EventView:
         return self.text.split("\n", 1)[0]
 
     @lazy
+    def is_object(self) -> bool:
+        """True for a JSON object that is written over several lines."""
+        return self.first_line.rstrip() == "{"
+
+    @lazy
     def fields(self) -> dict[str, Any]:
         """Flattened JSON of the first line (whole, or after a prefix), keys lower-cased; empty when it holds none."""
-        line = self.first_line
+        line = self.text if self.is_object else self.first_line
         start = line.find("{", 0, _JSON_PREFIX_CHARS)
-        if start < 0 or not line.rstrip().endswith("}") or len(line) > MAX_JSON_CHARS:
+        if start < 0 or len(line) > MAX_JSON_CHARS or not (self.is_object or line.rstrip().endswith("}")):
             return {}
         try:
-            value = json.loads(line[start:])
+            value = _read_object(line) if self.is_object else json.loads(line[start:])
         except (ValueError, RecursionError):
             return {}
         if not isinstance(value, dict):
@@ -158,15 +176,35 @@ class EventView:
         for key in LEVEL_KEYS if self.fields else ():
             if key in self.fields:
                 return level_of_value(self.fields[key])
-        return klog_level(self.first_line) or self._level_of_text()
+        return self._level_of_store or level_of_mark(self.first_line) or self._level_of_text()
+
+    @lazy
+    def _level_of_store(self) -> str | None:
+        """Level of a journal's or MongoDB's document, whose keys say too little alone."""
+        if "__realtime_timestamp" in self.fields:
+            return level_of_value(self.fields.get("priority"))
+        return level_of_letter(self.fields.get("s")) if "ctx" in self.fields else None
 
     def _level_of_text(self) -> str | None:
-        """Look at the head of the line; of a JSON line, at the head of its message."""
+        """Look before the time and at the head of the line; of a JSON line, at the head of its message."""
         if not self.fields:
-            return level_of_text(self.after_stamp.split("\n", 1)[0])
+            stated = self._level_before_stamp() or level_of_text(self.after_stamp.split("\n", 1)[0])
+            stated = stated or level_of_mark(self.after_stamp) or level_of_priority(self.first_line)
+            return stated or level_of_second_line(self._second_line)
         before = self.after_stamp.split("{", 1)[0]
         said = level_of_text(self.message.split("\n", 1)[0]) if self._message_key else None
         return level_of_text(before) or said
+
+    def _level_before_stamp(self) -> str | None:
+        head = self.raw[: self.stamp_end]
+        if not head or head[:1].isdigit() or head[1:2].isdigit():
+            return None
+        return level_of_text(clean(head.decode("utf-8", "replace")))
+
+    @lazy
+    def _second_line(self) -> str:
+        """The second line of a record whose first one ends without a message; else empty."""
+        return self.text.split("\n", 2)[1] if self.stamp_end and "\n" in self.text else ""
 
     @lazy
     def service(self) -> str | None:
@@ -186,16 +224,32 @@ class EventView:
                 value = self.fields.get(key)
                 if isinstance(value, str) and value:
                     return clean(value)[:MAX_NAME_CHARS]
-            return None
+            return self._name_of_store() if keys is SERVICE_KEYS else None
         # A line without time and level that does not begin with a pair is a description: its pairs tell of others.
         if self.stamp_end or self.level or _FIRST_PAIR.match(self.first_line):
             for match in _PAIR.finditer(self.first_line, 0, 2000):
                 if match.group("key") in pairs:
                     return match.group("value")
-        if self.stamp_end and self.first_line[:3].isalpha():
-            syslog = _SYSLOG.match(self.after_stamp)
-            return syslog.group(group) if syslog else None
-        return None
+        syslog = self._syslog
+        return syslog.group(group) if syslog else None
+
+    def _name_of_store(self) -> str | None:
+        """MongoDB's component, or what a bunyan logger is called."""
+        key = "c" if "ctx" in self.fields else "name" if "v" in self.fields and "hostname" in self.fields else ""
+        value = self.fields.get(key)
+        return clean(value)[:MAX_NAME_CHARS] if isinstance(value, str) and value else None
+
+    @lazy
+    def _syslog(self) -> re.Match[str] | None:
+        """Host and program of a line in one of syslog's formats."""
+        line = self.first_line
+        if not self.stamp_end:
+            return None
+        if line[0] == "<" and ">1 " in line[:6]:
+            return _SYSLOG_RFC5424.match(self.after_stamp)
+        if line[0] == "<" or line[:3].isalpha():
+            return _SYSLOG.match(self.after_stamp)
+        return _SYSLOG_ISO.match(self.after_stamp) if line[10:11] == "T" else None
 
     @lazy
     def after_stamp(self) -> str:
@@ -211,11 +265,12 @@ class EventView:
         """What the event says: the JSON message with its stack trace, or the text after the timestamp."""
         key = self._message_key
         if key is None:
-            return self.after_stamp.strip()
+            text = self.after_stamp.strip()
+            return text.replace("\n", " ", 1) if level_of_second_line(self._second_line) else text
         parts = [clean(value_text(self.fields[key])).rstrip()]
         parts += [clean(str(self.fields[name])).rstrip() for name in STACK_KEYS if self.fields.get(name)]
-        if "\n" in self.text:
-            parts.append(self.text.split("\n", 1)[1].rstrip())
+        rest = self.text.partition("\n}" if self.is_object else "\n")[2].strip(",\n") if "\n" in self.text else ""
+        parts += [rest.rstrip()] if rest else []
         return "\n".join(parts)
 
     @lazy
@@ -240,6 +295,27 @@ class EventView:
             if len(kept) == MAX_ATTRIBUTES:
                 break
         return kept
+
+
+def _read_object(text: str) -> Any:
+    return json.JSONDecoder().raw_decode(text)[0]
+
+
+def _unwrapped(text: str) -> str:
+    """Drop the runtime's time, stream and tag from the lines of one event, but for its first time; join partial lines."""
+    lines: list[str] = []
+    partial = False
+    for line in text.split("\n"):
+        head = _CONTAINER.match(line)
+        said = line[head.end() :] if head else line
+        if head and not lines:
+            said = head["stamp"] + said
+        if partial:
+            lines[-1] += said
+        else:
+            lines.append(said)
+        partial = head is not None and head["part"] == "P"
+    return "\n".join(lines)
 
 
 def _bounded(value: Any) -> Any:

@@ -13,8 +13,21 @@ LEVEL_KEYS = (
     "severity_text",
     "severitytext",
     "@l",
+    "@level",
 )
-MESSAGE_KEYS = ("message", "msg", "log", "text", "event", "body", "short_message", "@message", "@m", "@mt")
+MESSAGE_KEYS = (
+    "message",
+    "msg",
+    "log",
+    "text",
+    "event",
+    "body",
+    "short_message",
+    "@message",
+    "@m",
+    "@mt",
+    "body.stringvalue",
+)
 SERVICE_KEYS = (
     "service",
     "service.name",
@@ -25,6 +38,8 @@ SERVICE_KEYS = (
     "app_name",
     "container_name",
     "component",
+    "_systemd_unit",
+    "syslog_identifier",
 )
 INSTANCE_KEYS = (
     "instance",
@@ -38,6 +53,7 @@ INSTANCE_KEYS = (
     "kubernetes.pod.name",
     "node",
     "server",
+    "_hostname",
 )
 STACK_KEYS = (
     "stack_trace",
@@ -49,6 +65,8 @@ STACK_KEYS = (
     "error.stack_trace",
     "traceback",
     "exception.stacktrace",
+    "err.stack",
+    "@x",
 )
 TIME_KEYS = (
     "timestamp",
@@ -65,6 +83,15 @@ TIME_KEYS = (
     "@t",
     "timemillis",
     "epochsecond",
+    "start_time",
+    "time_local",
+    "time_iso8601",
+    "timeunixnano",
+    "t.$date",
+    "__realtime_timestamp",
+    "_source_realtime_timestamp",
+    "__monotonic_timestamp",
+    "__cursor",
 )
 
 FILE_KEY = "file"

@@ -14,7 +14,7 @@ import re2
 
 from tools.logs.events import EventView, value_text
 from tools.logs.keys import FILE_KEY
-from tools.logs.levels import canonical_level, names_of
+from tools.logs.levels import canonical_level, raw_patterns
 from tools.logs.query import And, Everything, FieldTerm, Node, Not, Or, Term
 
 Predicate = Callable[[EventView], bool]
@@ -155,13 +155,11 @@ def _prefilter(node: Node) -> bytes | None:
 
 
 def level_pattern(value: Term) -> bytes | None:
-    """Hit every name of a level, klog's letters and levels written as numbers."""
+    """Hit whatever may say that an event has a level: its names, numbers and signs."""
     level = canonical_level(value.parts[0]) if len(value.parts) == 1 else None
     if level is None:
         return None
-    names = [name.encode() for name in names_of(level)]
-    numbers = [rb"[IWEF]\d{4} \d\d:", rb"(?:level|severity|lvl|@l)\w{0,10}[\"']?\s{0,4}[:=]\s{0,4}[\"']?\d"]
-    return b"(?:" + b"|".join(names + numbers) + b")"
+    return b"(?:" + b"|".join(raw_patterns(level)) + b")"
 
 
 UNCHANGED_RUN = re.compile(r"[^\s\"'\\/<>&\x00-\x1f]+")

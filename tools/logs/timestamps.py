@@ -32,7 +32,7 @@ _SAMPLE_SHARE = 0.10
 
 _MONTH = rb"(?P<month>Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)[a-z]{0,6}"
 _CLOCK = rb"(?P<hour>\d\d):(?P<minute>\d\d):(?P<second>\d\d)(?:[.,](?P<fraction>\d{1,9}))?"
-_ZONE = rb"(?: ?(?P<zone>Z|UTC|GMT|[+\-]\d\d:?\d\d)(?![\w:]))?"
+_ZONE = rb"(?: ?(?P<zone>Z|UTC|GMT|[+\-]\d\d:?\d\d)(?!\w|:\d))?"
 _YEAR_CLOCK = (
     rb"(?P<year>\d{4})(?:[ T]|, ?)(?P<hour>\d{1,2}):(?P<minute>\d\d):(?P<second>\d\d)(?:[.,](?P<fraction>\d{1,9}))?"
     rb"(?: ?(?P<half>[AP]M))?" + _ZONE
@@ -45,7 +45,7 @@ _ISO = (
 )
 _JSON_KEYS = (
     rb"@?timestamp|time|ts|t|datetime|date|asctime|event_?time|log_?time|timeMillis|epochSecond|time_?stamp|@t|start_time"
-    rb"|__REALTIME_TIMESTAMP"
+    rb"|__REALTIME_TIMESTAMP|requestReceivedTimestamp|StartUTC|time_local|time_iso8601|timeUnixNano"
 )
 _JSON_TIME = (
     rb"\"(?:" + _JSON_KEYS + rb")\"[ \t]{0,4}:[ \t]{0,4}(?:\{[ \t]{0,4}\"\$date\"[ \t]{0,4}:[ \t]{0,4})?"
@@ -66,7 +66,8 @@ def _compile(name: str, pattern: bytes, flags: int = 0) -> _Format:
 _PLAIN: tuple[_Format, ...] = (
     _compile(
         "iso",
-        rb"(?:# Time: ?|<\d{1,3}>1? ?|(?:time|ts|timestamp|datetime|t|date)=|" + _TOKEN + rb")?[\[(\"']?" + _ISO,
+        rb"(?:# Time: ?|<\d{1,3}>1? ?|(?:[a-z]{1,10}=[^\s=]{1,60} )?(?:time|ts|timestamp|datetime|t|date)=|"
+        rb"[A-Z]{4,8} {1,2}\[[^\]\n]{1,100}\] {1,2}|" + _TOKEN + rb")?[\[(\"']?" + _ISO,
     ),
     _compile("access", rb"[^\[\n]{0,200}\[(?P<day>\d\d)/" + _MONTH + rb"/(?P<year>\d{4})[: ]" + _CLOCK + _ZONE),
     _compile(
@@ -85,7 +86,7 @@ _PLAIN: tuple[_Format, ...] = (
     _compile("syslog", rb"(?:<\d{1,3}>)?" + _MONTH + rb" {1,2}(?P<day>\d{1,2}) " + _CLOCK + rb"(?=[\s:]|$)"),
     _compile(
         "day-first",
-        rb"(?:\d{1,8}:[A-Z] |\[)?(?P<day>\d{1,2})[ \-]" + _MONTH + rb"[ \-](?P<year>\d{4})[ :]" + _CLOCK + _ZONE,
+        rb"(?:\d{1,8}:[A-Z] |\[)?(?P<day>\d{1,2})[ \-/]" + _MONTH + rb"[ \-/](?P<year>\d{4})[ :]" + _CLOCK + _ZONE,
     ),
     _compile("klog", rb"[IWEF](?P<year>\d{4})?(?P<month>\d\d)(?P<day>\d\d) " + _CLOCK),
     _compile("short-slash", rb"\[?(?P<year>\d\d)/(?P<month>\d\d)/(?P<day>\d\d) " + _CLOCK),
@@ -105,15 +106,28 @@ _PLAIN: tuple[_Format, ...] = (
         "(?:\\[|【)?(?P<year>\\d{4}) ?年 ?(?P<month>\\d{1,2}) ?月 ?(?P<day>\\d{1,2}) ?日 ?(?:(?P<half>上午|下午) ?)?"
         "(?P<hour>\\d{1,2})(?::|时|点)(?P<minute>\\d\\d)(?::|分)(?P<second>\\d\\d)(?:秒)?(?:[.,](?P<fraction>\\d{1,9}))?".encode(),
     ),
+    _compile("audit", rb"(?:node=\S{1,64} )?type=\S{1,40} msg=audit\((?P<epoch>\d{10}\.\d{3}):\d{1,20}\):"),
     _compile("month-day", rb"(?P<month>\d\d)-(?P<day>\d\d) " + _CLOCK),
     _compile("epoch", rb"(?:[^\s\d]{1,20} )?\[?(?P<epoch>[12]\d{9}(?:\.\d{1,9}|\d{3}|\d{6}|\d{9})?)(?=[\s\]|,:]|$)"),
 )
 _JSON = _compile("json", rb"[ \t]{0,8}\{[^\n]{0,4000}?" + _JSON_TIME, re.IGNORECASE)
-_OBJECT = _compile("object", rb"\{[ \t]{0,4}\r?\n(?:[ \t][^\n]{0,2000}\n){0,60}?[ \t]{1,8}" + _JSON_TIME, re.IGNORECASE)
-"""An object that is written over several lines is one event: it begins at its brace."""
+_OBJECT = _compile(
+    "object",
+    rb"\{[ \t]{0,4}\r?\n(?=(?P<indent>[ \t]{1,8}+)\")(?:[ \t][^\n]{0,2000}\n){0,60}?(?P=indent)" + _JSON_TIME,
+    re.IGNORECASE,
+)
+"""An object that is written over several lines is one event: it begins at its brace, and its own keys tell its time."""
 _MONTH_FIRST, _DAY_FIRST = "slash-month-first", "slash-day-first"
 _SLASH: tuple[_Format, ...] = tuple(
-    _compile(name, rb"[\[(]?(?P<" + one + rb">\d{1,2})(?P<mark>[/\-])(?P<" + two + rb">\d{1,2})(?P=mark)" + _YEAR_CLOCK)
+    _compile(
+        name,
+        rb"(?:\[\w{1,20}\] {1,3}\d{1,8} {1,3}- )?[\[(]?(?P<"
+        + one
+        + rb">\d{1,2})(?P<mark>[/\-])(?P<"
+        + two
+        + rb">\d{1,2})(?P=mark)"
+        + _YEAR_CLOCK,
+    )
     for name, one, two in ((_MONTH_FIRST, b"month", b"day"), (_DAY_FIRST, b"day", b"month"))
 )
 """`04/02/2026` is two days; the file decides which (see `_slash_order`)."""
