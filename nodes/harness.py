@@ -29,6 +29,7 @@ from nodes.node_run import CURRENT_NODE, NodeResult, NodeRun, RecordingClock
 from nodes.outside import Outside, observed
 from nodes.ports import ORIGIN, TERMINAL, ArchiveEntry, JournalBatch, Resources, RunOrigin, RunRecord, owner_called
 from nodes.run_end import LIVE, end_without_result
+from nodes.storable import storable_update
 from nodes.usage import usage_of
 from tools.catalog import parse_time
 
@@ -272,7 +273,8 @@ def as_graph_node(name: str, node: Node, resources: Resources, *, starts_run: bo
             await _interrupted(core, run, state, done, key, draining=runtime.drain_requested)
             raise
         runtime.stream_writer({"node": name, "step": result.step})
-        return {**merged(fork.update if fork else {}, result.update), "step": result.step, "position": position}
+        update = merged(fork.update if fork else {}, result.update)
+        return storable_update({**update, "step": result.step, "position": position})
 
     run_node.__name__ = name
     run_node.__doc__ = node.__doc__

@@ -263,8 +263,12 @@ class RunStore(Protocol):
     async def take_lease(self, run_id: str, execution_id: str, now: float, lease_until: float, force: bool) -> bool:
         """Make `execution_id` the Run's execution if the lease is its own, free, expired, or `force`; False otherwise."""
 
-    async def release_lease(self, run_id: str, execution_id: str) -> None:
-        """Give the lease back so that another execution may take the Run over at once."""
+    async def release_lease(self, run_id: str, execution_id: str | None, told: bool = False) -> None:
+        """Give the lease back so that another execution may take the Run over at once.
+
+        That of a Run that has ended is given back only once its trace has the end (`told`): by it a sweep finds an end
+        whose writer died.
+        """
 
     async def set_intent(self, run_id: str, intent: Intent) -> bool:
         """Record what the router decided (R97, R98); False when the Run has ended or does not exist."""

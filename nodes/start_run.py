@@ -18,6 +18,7 @@ from nodes.events import event
 from nodes.harness import DiagnosisHarnessCore
 from nodes.node_run import NodeResult, NodeRun
 from nodes.ports import ArchiveEntry, RunRecord
+from nodes.storable import storable_text
 from release.contract import PublishedResult, SafeFallback
 from release.published import previous_turn_text
 
@@ -32,7 +33,7 @@ class InvalidQuestion(ValueError):
 
 
 def checked_question(query: object) -> str:
-    """Return the trimmed question. Raises InvalidQuestion when it is no text, empty or too long."""
+    """Return the trimmed question, NUL replaced. Raises InvalidQuestion when it is no text, empty or too long."""
     if not isinstance(query, str) or not query.strip():
         raise InvalidQuestion("query: must be a non-empty text")
     text = query.strip()
@@ -42,7 +43,7 @@ def checked_question(query: object) -> str:
         text.encode()
     except UnicodeEncodeError:
         raise InvalidQuestion("query: must be valid Unicode text") from None
-    return text
+    return storable_text(text)
 
 
 def checked_session(session_id: object, field: str = "session_id") -> str | None:

@@ -12,7 +12,7 @@ import sqlite3
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from psycopg_pool import AsyncConnectionPool
 
 CONNECTIONS = 4
-"""Connections to PostgreSQL for checkpoints: the saver uses one at a time, the rest are in reserve."""
+"""Connections to PostgreSQL for checkpoints."""
 CONNECT_SECONDS = 10.0
 _LOCK = 0x53_42_43_50
 _LOCK_PAUSE_SECONDS = 0.05
@@ -105,6 +105,8 @@ async def _in_postgres(url: URL) -> AsyncIterator[BaseCheckpointSaver[Any]]:
     try:
         await pool.open(wait=True, timeout=CONNECT_SECONDS)
         saver = AsyncPostgresSaver(pool, serde=_plain_data())
+        # The library lets one caller at a time in, as over a single connection; of a pool each takes one of its own.
+        saver.lock = cast("asyncio.Lock", asyncio.Semaphore(CONNECTIONS))
         await _make_tables(saver, pool)
     except (Error, PoolTimeout) as error:
         await pool.close()

@@ -33,22 +33,34 @@ async def end_free_run(app: App, run: RunRecord, state: RunState, code: str, exp
     await end_without_result(
         runs, app.journal, run.run_id, state, code, now, usage=usage, events=events, expected=expected
     )
-    await runs.release_lease(run.run_id, execution_id)
+    await give_back(app, run.run_id, execution_id)
 
 
-async def tell_end(app: App, run_id: str, held_by: str | None) -> None:
-    """Write the last event of a Run that has ended, where its trace lacks it; nothing happens when another holds the Run.
+async def give_back(app: App, run_id: str, execution_id: str | None) -> None:
+    """Give a lease back, where the Run has ended with its end in the trace; nothing happens when another holds the Run.
+
+    One that ends at this very moment keeps the lease, so that a sweep looks after its end once the lease has run out.
+    """
+    told = await _tell_end(app, run_id, execution_id)
+    await app.runs.release_lease(run_id, execution_id, told)
+
+
+async def _tell_end(app: App, run_id: str, held_by: str | None) -> bool:
+    """Write the last event of a Run that has ended, where its trace lacks it; say whether it is there.
 
     The journal holds one end at most, whoever tells it.
     """
     run = await app.runs.get(run_id)
-    if run is None or run.ended_at is None or run.execution_id != held_by or await is_told(app, run_id):
-        return
+    if run is None or run.ended_at is None or run.execution_id != held_by:
+        return False
+    if await is_told(app, run_id):
+        return True
     totals = end_fields(dict(run.usage)) if run.usage else {}
     ended = event(
         TraceEventType.RUN_ENDED, internal_state=run.internal_state.value, stop_reason=run.stop_reason, **totals
     )
     await app.journal.write(JournalBatch(run_id, "end:told", run.ended_at, [ended]))
+    return True
 
 
 async def is_told(app: App, run_id: str) -> bool:

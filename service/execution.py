@@ -30,7 +30,7 @@ from nodes.usage import usage_of
 from service.app import App
 from service.checkpoints import latest_state, latest_values
 from service.contract import StepView
-from service.endings import tell_end
+from service.endings import give_back
 from tools.database import is_out_of_reach
 
 logger = logging.getLogger("superbiz.diagnosis")
@@ -240,7 +240,6 @@ class Execution:
                 now = self._app.resources.clock.now()
                 await self._app.runs.take_lease(self.run_id, self._execution_id, now, now, False)
                 return
-            await tell_end(self._app, self.run_id, self._execution_id)
-            await self._app.runs.release_lease(self.run_id, self._execution_id)
+            await give_back(self._app, self.run_id, self._execution_id)
         except Exception as error:
             logger.warning("could not give a lease back: %s", type(error).__name__)

@@ -21,7 +21,7 @@ from graph.contract import RunState
 from nodes.node_run import ACTIVE
 from nodes.ports import RunRecord
 from release.contract import ReleaseOutcome
-from service.endings import end_free_run, tell_end
+from service.endings import end_free_run, give_back
 
 if TYPE_CHECKING:
     from service.app import App
@@ -108,21 +108,27 @@ async def recover(app: App, limit: int, carried: Container[str] = ()) -> tuple[T
     that cannot be read keeps no other from being taken up; a store out of reach ends the look.
     """
     taken: list[Takeover] = []
-    for run, settle in await _free(app):
-        if run.run_id in carried:
-            continue
-        try:
-            if await settle(app, run) or len(taken) >= limit:
-                continue
-            takeover = await _taken(app, run)
-        except Exception as error:
-            logger.warning("an abandoned run could not be looked at: %s", type(error).__name__)
-            if isinstance(error, InterfaceError | OperationalError):
+    try:
+        for run, settle in await _free(app):
+            if run.run_id not in carried and not await _look(app, run, settle, limit - len(taken), taken):
                 break
-            continue
-        if takeover is not None:
-            taken.append(takeover)
+    except BaseException:
+        # A stop: nobody would carry on what stays held.
+        for each in taken:
+            await give_back(app, each.record.run_id, each.execution_id)
+        raise
     return tuple(taken)
+
+
+async def _look(app: App, run: RunRecord, settle: _Settle, room: int, taken: list[Takeover]) -> bool:
+    """Settle a Run or take it up; say whether the store can be asked for the next."""
+    try:
+        if not await settle(app, run) and room > 0 and (takeover := await _taken(app, run)) is not None:
+            taken.append(takeover)
+    except Exception as error:
+        logger.warning("an abandoned run could not be looked at: %s", type(error).__name__)
+        return not isinstance(error, InterfaceError | OperationalError)
+    return True
 
 
 _Settle = Callable[["App", RunRecord], Awaitable[bool]]
@@ -165,7 +171,7 @@ async def _carried(app: App, takeover: Takeover, carry: Callable[[Takeover], Awa
         await carry(takeover)
     except Exception as error:
         logger.warning("an abandoned run could not be taken up: %s", type(error).__name__)
-        await app.runs.release_lease(takeover.record.run_id, takeover.execution_id)
+        await give_back(app, takeover.record.run_id, takeover.execution_id)
 
 
 async def _ended(app: App, run: RunRecord) -> bool:
@@ -199,9 +205,7 @@ async def _told(app: App, run: RunRecord) -> bool:
         case Fate.TAKE_UP:
             return False
         case Fate.FAIL:
-            await tell_end(app, run.run_id, run.execution_id)
-            if run.execution_id is not None:
-                await app.runs.release_lease(run.run_id, run.execution_id)
+            await give_back(app, run.run_id, run.execution_id)
     return True
 
 
@@ -213,7 +217,7 @@ async def _taken(app: App, run: RunRecord) -> Takeover | None:
         context = DiagnosisContext.model_validate(run.context)
     except ValueError:
         # Its settings are no longer understood.
-        await tell_end(app, run.run_id, run.execution_id)
+        await give_back(app, run.run_id, run.execution_id)
         await end_free_run(app, run, RunState.FAILED, INTERRUPTED, ACTIVE)
         return None
     try:
@@ -226,7 +230,7 @@ async def _taken(app: App, run: RunRecord) -> Takeover | None:
         return await _leased(app, run, execution_id, context)
     except BaseException:
         # A stop, or a checkpoint that cannot be read: nobody would carry on what stays held.
-        await app.runs.release_lease(run.run_id, execution_id)
+        await give_back(app, run.run_id, execution_id)
         raise
 
 
@@ -237,8 +241,7 @@ async def _leased(app: App, run: RunRecord, execution_id: str, context: Diagnosi
     held = await app.runs.get(run.run_id)
     if held is None or (run.ended_at is None and held.ended_at is not None):
         # It ended between the look and the lease.
-        await tell_end(app, run.run_id, execution_id)
-        await app.runs.release_lease(run.run_id, execution_id)
+        await give_back(app, run.run_id, execution_id)
         return None
     return Takeover(held, execution_id, context, from_start=not await _has_checkpoint(app, run))
 

@@ -17,7 +17,7 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,6 @@ from sqlalchemy import text
 
 import service.recovery
 import service.runner
-from graph.chat import build_chat_graph
 from graph.contract import Component, RunState
 from nodes.ports import ModelReply, ModelRequest
 from release.contract import ReleaseOutcome
@@ -43,7 +42,6 @@ from tools.database import Database
 
 STEPS = 18
 """Steps of an undisturbed diagnosis."""
-LEASE_SECONDS = 1.5
 LAST_SECONDS = 120.0
 SCRIPT = [log_call("c1", "timeout"), conclusion("c1")]
 HELLO = "hello, what can you do?"
@@ -129,40 +127,38 @@ class Host:
 
     async def reached(self, run_id: str, step: int) -> None:
         """Wait until the Run has passed a step here, or is not carried here any more."""
-        while run_id in self.manager.active and self.passed[run_id] < step:  # noqa: ASYNC110
-            await asyncio.sleep(0.002)
+        with self.manager.changes.watch(run_id) as changed:
+            while run_id in self.manager.active and self.passed[run_id] < step:
+                changed.clear()
+                await changed.wait()
 
 
 @asynccontextmanager
-async def host(settings: Any, seed: int) -> AsyncIterator[Host]:
-    """Open a host; a third of them time their Runs out early."""
+async def host(settings: Settings, seed: int, lease_seconds: float = 1.0, last: float = 30.0) -> AsyncIterator[Host]:
+    """Open a host whose model and tools take their moments from `seed`."""
     dice = random.Random(seed)
-    async with open_runs(parts_of(settings)) as app, open_checkpoints(settings) as saver:
-        resources = replace(
-            app.resources,
-            models=Unsteady(read_recorded(settings.home.parent / "answers.json"), dice),
-            tools={name: Unsteady(tool, dice) for name, tool in app.resources.tools.items()},
-            lease_seconds=LEASE_SECONDS,
-            run_timeout_seconds=dice.choice([0.8, 30.0, 30.0]),
-        )
-        hurried = settings.model_copy(update={"run_timeout_seconds": resources.run_timeout_seconds})
-        app = replace(
-            app,
-            parts=replace(app.parts, settings=hurried),
-            resources=resources,
-            chat=build_chat_graph(resources, saver),
-            checkpointer=saver,
-        )
+    given = settings.model_copy(update={"lease_seconds": lease_seconds, "run_timeout_seconds": last})
+    parts = parts_of(given)
+    models: Any = Unsteady(read_recorded(settings.home.parent / "answers.json"), dice)
+    tools = {name: Unsteady(tool, dice) for name, tool in parts.tools.items()}
+    async with open_runs(replace(parts, models=models, tools=tools)) as app, open_checkpoints(given) as saver:
+        app = replace(app, checkpointer=saver)
         async with open_manager(app) as manager:
             opened = Host(app, manager)
             manager._shown = opened.stepped
             yield opened
 
 
+def staying(settings: Settings, seed: int) -> AbstractAsyncContextManager[Host]:
+    """Open a host that no other takes a Run from, however slow the machine is: the race gets on."""
+    return host(settings, seed, LAST_SECONDS, LAST_SECONDS)
+
+
 def hurry() -> None:
     """Shorten what a service waits for, in this process."""
     service.recovery.SWEEP_SECONDS = 0.1
     service.runner.CANCEL_POLL_SECONDS = 0.1
+    service.runner.WAIT_POLL_SECONDS = 0.1
     service.runner.GRACE_SECONDS = 0.1
 
 
@@ -194,8 +190,7 @@ class Race:
             await asyncio.sleep(dice.choice([0, 0, 0.003, 0.01]))
             here = [at] if at in self.hosts else []
             await self._cancel(dice.choice([*here, *self.hosts]), run_id)
-        while (record := await self.hosts[-1].app.runs.get(run_id)) and record.internal_state not in TERMINAL:  # noqa: ASYNC110
-            await asyncio.sleep(0.05)
+        await self.hosts[0].manager.wait(run_id)
 
     async def _cancel(self, asked: Host, run_id: str) -> None:
         self.asked.add(run_id)
@@ -204,18 +199,18 @@ class Race:
         if record.internal_state is RunState.CANCEL_REQUESTED:
             self.acknowledged.add(run_id)
 
-    async def host(self, number: int, over: asyncio.Event, ready: asyncio.Event) -> None:
-        """Be a process that is stopped and started again, until the race is over."""
-        dice, life = random.Random(self.dice.random()), 0
+    async def host(self, over: asyncio.Event, ready: asyncio.Event) -> None:
+        """Be a process that is stopped and started again, until the race is over; its first life times its Runs out."""
+        dice = random.Random(self.dice.random())
+        last, most = 0.05, 40
         while not over.is_set():
-            life += 1
-            async with host(self.settings, dice.randrange(1 << 30)) as opened:
+            async with host(self.settings, dice.randrange(1 << 30), last=last) as opened:
                 self.hosts.append(opened)
                 ready.set()
-                most = dice.randint(1, 80)
                 while opened.steps < most and not over.is_set():  # noqa: ASYNC110
-                    await asyncio.sleep(0.005)
+                    await asyncio.sleep(0.01)
                 self.hosts.remove(opened)
+            last, most = dice.choice([0.05, 0.8, 30.0, 30.0, 30.0]), dice.randint(1, 80)
 
 
 async def raced(settings: Any, seed: int, runs: int, at_once: int) -> Race:
@@ -227,13 +222,13 @@ async def raced(settings: Any, seed: int, runs: int, at_once: int) -> Race:
         async with room:
             await race.run(number)
 
-    async with host(settings, seed) as staying:
-        race.hosts.append(staying)
+    async with staying(settings, seed) as first:
+        race.hosts.append(first)
         ready = [asyncio.Event() for _ in range(2)]
-        others = [asyncio.create_task(race.host(number, over, each)) for number, each in enumerate(ready)]
+        others = [asyncio.create_task(race.host(over, each)) for each in ready]
         await asyncio.gather(*(each.wait() for each in ready))
         try:
-            async with asyncio.timeout(LAST_SECONDS):
+            async with asyncio.timeout(LAST_SECONDS + 2 * runs):
                 await asyncio.gather(*(one(number) for number in range(runs)))
         finally:
             over.set()
@@ -244,7 +239,7 @@ async def raced(settings: Any, seed: int, runs: int, at_once: int) -> Race:
 async def settled(settings: Any, engine: Database, seed: int) -> None:
     """Let one last service run until nothing is left to do, as any later start would."""
     left = text("SELECT count(*) FROM diagnosis_run WHERE ended_at IS NULL OR lease_until IS NOT NULL")
-    async with host(settings, seed), asyncio.timeout(LAST_SECONDS):
+    async with staying(settings, seed), asyncio.timeout(LAST_SECONDS):
         while True:
             async with engine.connect() as connection:
                 if not (await connection.execute(left)).scalar_one():

@@ -9,9 +9,10 @@ from typing import Any
 
 from graph.contract import Intent, PublicStatus, RunState, TraceEventType
 from nodes.ports import AgentStepRow, ArchiveEntry, Clock, JournalBatch, RunEnd, RunRecord, SessionBusy
+from nodes.storable import storable_text
 from service.store.clock import SystemClock
 from service.store.rows import DEFAULT_ARCHIVE_DAYS, TraceRow, archive_cutoff
-from service.store.status import TERMINAL, leaving, plain, public_status, storable_text
+from service.store.status import TERMINAL, leaving, plain, public_status
 from service.store.whitelist import admit, safe_code, safe_ids, with_one_end
 
 
@@ -68,6 +69,8 @@ class InMemoryRunStore:
         run = replace(run, internal_state=to, session_lock=None if to in TERMINAL else run.session_lock)
         if end is not None:
             run = replace(run, **{name: getattr(end, name) for name in RunEnd.__dataclass_fields__})
+        if to in TERMINAL and run.lease_until is None:
+            run = replace(run, lease_until=run.ended_at)
         self._runs[run_id] = _detached(run)
         return True
 
@@ -82,10 +85,10 @@ class InMemoryRunStore:
         self._runs[run_id] = replace(run, execution_id=execution_id, lease_until=lease_until)
         return True
 
-    async def release_lease(self, run_id: str, execution_id: str) -> None:
-        """Give the lease back; nothing happens when another execution holds it."""
+    async def release_lease(self, run_id: str, execution_id: str | None, told: bool = False) -> None:
+        """Give the lease back; of a Run that has ended only once its end is `told`."""
         run = self._runs.get(run_id)
-        if run is not None and run.execution_id == execution_id:
+        if run is not None and run.execution_id == execution_id and (told or run.ended_at is None):
             self._runs[run_id] = replace(run, lease_until=None)
 
     async def set_intent(self, run_id: str, intent: Intent) -> bool:

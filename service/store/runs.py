@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import Insert, Row, Table, Update, and_, func, insert, select, true, update
+from sqlalchemy import Insert, Row, Table, Update, and_, func, insert, null, select, true, update
 from sqlalchemy.exc import IntegrityError
 from sqlmodel import SQLModel
 
 from graph.contract import Intent, PublicStatus, RunState
 from nodes.ports import RunEnd, RunRecord, SessionBusy
+from nodes.storable import storable_text
 from release.contract import ReleaseOutcome
 from service.store.models import DiagnosisRun
-from service.store.status import TERMINAL, leaving, plain, public_status, storable_text
+from service.store.status import TERMINAL, leaving, plain, public_status
 from tools.database import Database
 
 RUNS: Table = SQLModel.metadata.tables[str(DiagnosisRun.__tablename__)]
@@ -65,6 +66,8 @@ class SqlRunStore:
             values |= _end_columns(end)
         if to in TERMINAL:
             values["session_lock"] = None
+            # Until the end is told a lease stands, though one that has run out: whoever ends it may die before it tells.
+            values["lease_until"] = func.coalesce(RUNS.c.lease_until, end.ended_at if end else null())
         states = sorted(state.value for state in sources)
         statement = update(RUNS).where(RUNS.c.run_id == run_id, RUNS.c.internal_state.in_(states))
         if holder is not None:
@@ -83,11 +86,15 @@ class SqlRunStore:
             )
         return await self._changes_one(statement.values(execution_id=execution_id, lease_until=lease_until))
 
-    async def release_lease(self, run_id: str, execution_id: str) -> None:
-        """Give the lease back; nothing happens when another execution holds it."""
-        await self._changes_one(
-            update(RUNS).where(RUNS.c.run_id == run_id, RUNS.c.execution_id == execution_id).values(lease_until=None)
-        )
+    async def release_lease(self, run_id: str, execution_id: str | None, told: bool = False) -> None:
+        """Give the lease back; of a Run that has ended only once its end is `told`.
+
+        Nothing happens when another execution holds it.
+        """
+        held = (RUNS.c.run_id == run_id) & RUNS.c.execution_id.is_not_distinct_from(execution_id)
+        if not told:
+            held &= RUNS.c.ended_at.is_(None)
+        await self._changes_one(update(RUNS).where(held).values(lease_until=None))
 
     async def set_intent(self, run_id: str, intent: Intent) -> bool:
         """Record what the router decided (R97, R98); False when the Run has ended or does not exist."""

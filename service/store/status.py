@@ -43,11 +43,6 @@ def leaving(expected: frozenset[RunState], to: RunState, end: RunEnd | None) -> 
     return expected - TERMINAL
 
 
-def storable_text(text: str) -> str:
-    """Replace what databases refuse in text (lone surrogates, NUL) by U+FFFD."""
-    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").replace("\0", "\ufffd")
-
-
 def plain(value: Mapping[str, Any] | None) -> dict[str, Any] | None:
     """Copy JSON data, so that store and caller share nothing; empty becomes None."""
     return json.loads(json.dumps(dict(value))) if value else None

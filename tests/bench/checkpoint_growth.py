@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 import tempfile
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-import aiosqlite
-from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
-
+from service.checkpoints import CHECKPOINT_FILE, open_checkpoints
+from service.settings import Settings
 from tests.bench.loop_cost import BUDGET, prebuilt, scripted
 from tests.fakes import ProbeTool
 from tests.loop import make_loop
@@ -18,38 +19,42 @@ CALLS = (10, 20, 40, 80)
 SIZE = 2000
 
 
-async def stored_bytes(path: Path) -> int:
+def stored_bytes(home: Path) -> int:
     """Payload bytes of all checkpoints and writes."""
-    async with aiosqlite.connect(path) as db:
+    with closing(sqlite3.connect(home / CHECKPOINT_FILE)) as db:
         total = 0
         for statement in (
             "select coalesce(sum(length(checkpoint) + length(metadata)), 0) from checkpoints",
             "select coalesce(sum(length(value)), 0) from writes",
         ):
-            async with db.execute(statement) as rows:
-                row = await rows.fetchone()
-                assert row is not None
-                total += row[0]
+            total += int(db.execute(statement).fetchone()[0])
         return total
+
+
+def home_of(folder: Path, name: str) -> Path:
+    """Make a home of the product's, whose saver both agents use."""
+    home = folder / name
+    home.mkdir()
+    return home
 
 
 async def ours(calls: int, folder: Path) -> int:
     """Bytes after one run of the diagnosis graph."""
-    path = folder / f"ours-{calls}.db"
-    async with AsyncSqliteSaver.from_conn_string(str(path)) as saver:
+    home = home_of(folder, f"ours-{calls}")
+    async with open_checkpoints(Settings(home=home)) as saver:
         loop = make_loop(scripted(calls), tool=ProbeTool(size=SIZE), checkpointer=saver)
         await loop.run(budget=BUDGET, no_gain_threshold=50)
         assert len(loop.tool.ran) == calls
-    return await stored_bytes(path)
+    return stored_bytes(home)
 
 
 async def theirs(calls: int, folder: Path) -> int:
     """Bytes after one run of the prebuilt agent."""
-    path = folder / f"theirs-{calls}.db"
-    async with AsyncSqliteSaver.from_conn_string(str(path)) as saver:
+    home = home_of(folder, f"theirs-{calls}")
+    async with open_checkpoints(Settings(home=home)) as saver:
         config: Any = {"configurable": {"thread_id": "t"}, "recursion_limit": 10_000}
         await prebuilt(calls, SIZE, saver).ainvoke({"messages": [("user", "why?")]}, config)
-    return await stored_bytes(path)
+    return stored_bytes(home)
 
 
 async def main() -> None:

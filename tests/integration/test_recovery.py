@@ -235,14 +235,17 @@ async def test_r3_a_run_of_another_model_is_left_to_who_has_it_while_its_evidenc
     assert (record.internal_state, record.error_code) == (RunState.FAILED, "INTERRUPTED")
 
 
-@pytest.mark.parametrize("state", [RunState.FAILED, RunState.TIMED_OUT, RunState.CANCELLED])
+@pytest.mark.parametrize(
+    ("state", "held"),
+    [(RunState.FAILED, True), (RunState.TIMED_OUT, True), (RunState.CANCELLED, True), (RunState.CANCELLED, False)],
+)
 async def test_r108_an_end_that_its_process_did_not_tell_is_told_once(
-    tmp_path: Path, url: str | None, state: RunState
+    tmp_path: Path, url: str | None, state: RunState, held: bool
 ) -> None:
     clock = MovedClock(SystemClock())
     async with opened(settings_of(tmp_path, url), clock=clock) as app:
         run, now = run_id(), clock.now()
-        await app.runs.create(ours(run, execution_id="dead", lease_until=now + 1))
+        await app.runs.create(ours(run, execution_id="dead", lease_until=now + 1 if held else None))
         await app.runs.transition(run, frozenset({RunState.RUNNING}), state, RunEnd(ReleaseOutcome.NONE, now))
         clock.seconds = 2
         assert await recover(app, 5) == ()
@@ -287,25 +290,28 @@ async def break_checkpoint(settings: Any, thread: str) -> None:
     await engine.dispose()
 
 
-async def test_r3_a_service_that_stops_while_it_takes_a_run_up_gives_it_back(tmp_path: Path) -> None:
+async def test_r3_a_service_that_stops_while_it_takes_runs_up_gives_them_back(tmp_path: Path) -> None:
     async with opened(settings_of(tmp_path, None)) as app:
-        await app.runs.create(ours("run-1"))
-        entered = asyncio.Event()
+        assert app.checkpointer is not None
+        for index in range(3):
+            await app.runs.create(ours(f"run-{index}"))
+        look, entered = app.checkpointer.aget_tuple, asyncio.Event()
+        looks = iter([look])
 
-        async def never(_: Any) -> None:
+        async def once(config: Any) -> Any:
+            for each in looks:
+                return await each(config)
             entered.set()
-            await asyncio.Event().wait()
+            return await asyncio.Event().wait()
 
         with pytest.MonkeyPatch.context() as patched:
-            patched.setattr(app.checkpointer, "aget_tuple", never)
+            patched.setattr(app.checkpointer, "aget_tuple", once)
             looking = asyncio.create_task(recover(app, 5))
             await entered.wait()
-            held = await app.runs.get("run-1")
-            assert held is not None
-            assert held.lease_until is not None
+            assert len([run for run in await app.runs.runs() if run.lease_until is not None]) == 2
             looking.cancel()
             await asyncio.wait([looking])
-        assert len(await recover(app, 5)) == 1
+        assert len(await recover(app, 5)) == 3
 
 
 async def test_r3_a_run_that_ended_between_look_and_lease_is_given_back(tmp_path: Path) -> None:

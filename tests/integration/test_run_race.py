@@ -15,7 +15,7 @@ import service.runner
 from service.store.engine import open_database
 from tests.data import ROOT
 from tests.durable import url_of
-from tests.race import host, hurry, judged, prepared, promises_of, raced, settled, watched
+from tests.race import hurry, judged, prepared, promises_of, raced, settled, staying, watched
 from tests.stores import KINDS
 
 
@@ -24,6 +24,7 @@ def _hurried(monkeypatch: pytest.MonkeyPatch) -> None:
     for module, name in (
         (service.recovery, "SWEEP_SECONDS"),
         (service.runner, "CANCEL_POLL_SECONDS"),
+        (service.runner, "WAIT_POLL_SECONDS"),
         (service.runner, "GRACE_SECONDS"),
     ):
         monkeypatch.setattr(module, name, getattr(module, name))
@@ -46,22 +47,18 @@ async def race(kind: str, folder: Path, runs: int, hosts_killed: int) -> None:
     told = promises_of(folder)
     begun = [*raced_here.begun, *told["begun"]]
     acknowledged = raced_here.acknowledged | told["acknowledged"]
-    async with host(settings, seed) as last:
+    async with staying(settings, seed) as last:
         ends = await judged(last.app, engine, begun, raced_here.asked | told["asked"], acknowledged)
     await engine.dispose()
     print(ends, f"{len(acknowledged)} cancels acknowledged, {len(told['begun'])} Runs in killed processes")
-    assert ends["CANCELLED"]
-    assert ends["SUCCESS"]
+    assert min(ends[state] for state in ("CANCELLED", "SUCCESS", "TIMED_OUT"))
 
 
-async def test_r8_r119_r120_thirty_runs_end_once_whatever_races(tmp_path: Path) -> None:
-    await race("sqlite", tmp_path, runs=30, hosts_killed=1)
+async def test_r8_r119_r120_a_hundred_runs_end_once_whatever_races(tmp_path: Path) -> None:
+    await race("sqlite", tmp_path, runs=100, hosts_killed=3)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize(("runs", "hosts_killed"), [(100, 4), (500, 30)])
-async def test_r8_r119_r120_hundreds_of_runs_end_once_whatever_races(
-    kind: str, runs: int, hosts_killed: int, tmp_path: Path
-) -> None:
-    await race(kind, tmp_path, runs, hosts_killed)
+async def test_r8_r119_r120_hundreds_of_runs_end_once_whatever_races(kind: str, tmp_path: Path) -> None:
+    await race(kind, tmp_path, runs=500, hosts_killed=30)

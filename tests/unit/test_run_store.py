@@ -15,13 +15,14 @@ from sqlmodel import SQLModel
 from graph.contract import Intent, PublicStatus, RunState
 from nodes.harness import lock_of_session, thread_lock
 from nodes.ports import RunEnd, RunRecord, SessionBusy
+from nodes.storable import storable_text
 from release.contract import ReleaseOutcome
 from service.store.clock import SystemClock
 from service.store.ids import Uuid4Source
 from service.store.memory import InMemoryRunStore
 from service.store.runs import SqlRunStore
 from service.store.serving import SqlServing
-from service.store.status import TERMINAL, public_status, storable_text
+from service.store.status import TERMINAL, public_status
 from tests.stores import KINDS, a_run, database
 
 Store = SqlRunStore | InMemoryRunStore
@@ -200,6 +201,22 @@ async def test_r3_a_lease_given_back_is_free_at_once_and_only_its_holder_gives_i
     await store.release_lease("run-1", "e-1")
     assert await store.take_lease("run-1", "e-2", 100.0, 160.0, force=False)
     assert not await store.take_lease("run-1", "e-1", 100.0, 160.0, force=False)
+
+
+@pytest.mark.parametrize("held", [True, False])
+async def test_r108_a_run_that_ended_has_a_lease_until_its_end_is_told(store: Store, held: bool) -> None:
+    await store.create(a_run(execution_id="e-1", lease_until=200.0 if held else None))
+    end = RunEnd(ReleaseOutcome.NONE, ended_at=150.0)
+    assert await store.transition("run-1", frozenset({RunState.CREATED}), RunState.CANCELLED, end)
+    await store.release_lease("run-1", "e-1")
+    run = await store.get("run-1")
+    assert run is not None
+    assert run.lease_until == (200.0 if held else 150.0)
+    await store.release_lease("run-1", "e-2", told=True)
+    await store.release_lease("run-1", "e-1", told=True)
+    run = await store.get("run-1")
+    assert run is not None
+    assert run.lease_until is None
 
 
 async def test_r3_of_concurrent_takers_exactly_one_gets_a_free_lease(store: Store) -> None:

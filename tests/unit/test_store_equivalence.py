@@ -126,9 +126,9 @@ class StoresAgree(RuleBasedStateMachine):
     def take_lease(self, run_id: str, execution: str, now: float, until: float, force: bool) -> None:
         self._same("take_lease", run_id, execution, now, until, force)
 
-    @rule(run_id=RUN_IDS, execution=EXECUTIONS)
-    def release_lease(self, run_id: str, execution: str) -> None:
-        self._same("release_lease", run_id, execution)
+    @rule(run_id=RUN_IDS, execution=EXECUTIONS, told=st.booleans())
+    def release_lease(self, run_id: str, execution: str, told: bool) -> None:
+        self._same("release_lease", run_id, execution, told)
 
     @rule(run_id=RUN_IDS, intent=st.sampled_from(list(Intent)))
     def set_intent(self, run_id: str, intent: Intent) -> None:
