@@ -23,7 +23,7 @@ from service.contract import StorageError
 from service.file_saver import FileSaver
 from service.home import CHECKPOINT_FILE
 from service.settings import Settings
-from service.store.engine import BUSY_TIMEOUT_SECONDS, database_url, patience
+from service.store.engine import BUSY_TIMEOUT_SECONDS, NEEDS_POSTGRES, database_url, patience
 
 if TYPE_CHECKING:
     from psycopg import AsyncConnection
@@ -87,7 +87,7 @@ async def _in_postgres(url: URL) -> AsyncIterator[BaseCheckpointSaver[Any]]:
         from psycopg.rows import dict_row
         from psycopg_pool import AsyncConnectionPool, PoolTimeout
     except ImportError:
-        raise StorageError("SUPERBIZ_DATABASE_URL: PostgreSQL needs the extra: superbizagent[postgres]") from None
+        raise StorageError(NEEDS_POSTGRES) from None
 
     address = url.set(drivername="postgresql").render_as_string(hide_password=False)
     options: dict[str, Any] = {"autocommit": True, "prepare_threshold": 0, "row_factory": dict_row, **patience(url)}

@@ -12,7 +12,7 @@ from service.canonical import open_canonical_over
 from service.contract import StorageError
 from service.settings import Settings
 from service.store.clock import SystemClock
-from service.store.engine import open_database
+from service.store.engine import DatabaseUrlError, open_database
 from service.store.journal import SqlJournal
 from service.store.migrations.upgrade import DatabaseTooNew
 from service.store.runs import SqlRunStore
@@ -63,7 +63,7 @@ async def open_engine(settings: Settings) -> Database:
     await asyncio.to_thread(prepare_home, settings.home)
     try:
         return await open_database(settings.resolved_database_url())
-    except DatabaseTooNew as error:
+    except (DatabaseTooNew, DatabaseUrlError) as error:
         raise StorageError(str(error)) from None
     except Exception as error:
         raise StorageError(f"SUPERBIZ_DATABASE_URL: the database cannot be opened ({_why(error)})") from None

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from langchain_core.vectorstores import VectorStore
 
 
+_MILVUS = frozenset({"langchain_milvus", "milvus_lite", "pymilvus"})
+
+
 class LangChainStore:
     """A LangChain `VectorStore`, made by its function at the first search."""
 
@@ -44,6 +47,12 @@ def open_vector_store(catalog: Catalog, entry: KnowledgeEntry) -> LangChainStore
     module, _, name = (entry.store or "").rpartition(":")
     try:
         make: Any = getattr(_module(catalog.base, module), name)
+    except ModuleNotFoundError as error:
+        missing = (error.name or "").partition(".")[0]
+        extra = "; install the extra: superbizagent[milvus]" if missing in _MILVUS else ""
+        raise CatalogError(
+            f"knowledge {entry.name}: store: {module} needs {missing[:64] or 'a module'}, which is not installed{extra}"
+        ) from None
     except Exception as error:
         # What an import raises may hold paths or keys.
         raise CatalogError(

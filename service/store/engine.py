@@ -62,6 +62,9 @@ def database_url(url: str) -> URL:
     return parsed.set(drivername=driver)
 
 
+NEEDS_POSTGRES = "SUPERBIZ_DATABASE_URL: PostgreSQL needs the extra: superbizagent[postgres]"
+
+
 async def open_database(url: str) -> Database:
     """Open the database, creating or upgrading what is missing or older. Safe when several processes start at once.
 
@@ -85,7 +88,10 @@ def create_engine(url: str) -> Database:
     parsed = database_url(url)
     if not parsed.drivername.startswith("sqlite"):
         options: dict[str, Any] = {"hide_parameters": True, "connect_args": patience(parsed)}
-        return Database(create_async_engine(parsed, pool_pre_ping=True, **options).sync_engine)
+        try:
+            return Database(create_async_engine(parsed, pool_pre_ping=True, **options).sync_engine)
+        except ImportError:
+            raise DatabaseUrlError(NEEDS_POSTGRES) from None
     _prepare_file(Path(str(parsed.database)))
     options = {"hide_parameters": True, "connect_args": {"timeout": BUSY_TIMEOUT_SECONDS}}
     engine = create_async_engine(parsed, **options).sync_engine
