@@ -11,7 +11,7 @@ from functools import lru_cache
 from hashlib import sha256
 from typing import Any
 
-from langchain_core.messages import AIMessage, BaseMessage, SystemMessage, ToolMessage
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage, ToolMessage
 from pydantic import BaseModel
 
 from nodes.ports import ModelCallFailed, ModelFailureKind, ModelReply, RequestedCall, TokenUsage
@@ -45,7 +45,7 @@ def digest_of(messages: Iterable[BaseMessage]) -> str:
     digest = sha256()
     for message in messages:
         calls, content = getattr(message, "tool_calls", None), message.content
-        if isinstance(message, ToolMessage) and isinstance(content, str):
+        if isinstance(message, ToolMessage | HumanMessage) and isinstance(content, str):
             content = _in_key_order(content)
         said = json.dumps([message.type, content, calls], sort_keys=True, default=str)
         digest.update(said.encode())
