@@ -32,6 +32,7 @@ async def test_r3_r116_a_stopped_service_leaves_its_runs_to_the_next_start(tmp_p
                 async for event in stream.events():
                     events.append(event)
                     if event.data["data"] == {"stage": "route_intent"}:
+                        await until(lambda: len(stub.requests) == 2)
                         running.send_signal(signal.SIGTERM)
             assert await asyncio.to_thread(running.wait, 30) == 0
         # The stream ended without an end: its client comes back with the last id.
