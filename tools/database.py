@@ -79,6 +79,10 @@ class FileDatabase(Database):
         """See Database."""
         return await asyncio.get_running_loop().run_in_executor(self._writer, self._write, work)
 
+    async def by_hand(self, work: Work[T]) -> T:
+        """Run `work`, which opens and ends its transactions itself. Raises SQLAlchemyError."""
+        return await asyncio.get_running_loop().run_in_executor(self._writer, self._by_hand, work)
+
     async def dispose(self, close: bool = True) -> None:
         """Close every connection once what has begun is done."""
         await super().dispose(close)
@@ -91,6 +95,10 @@ class FileDatabase(Database):
     def _write(self, work: Work[T]) -> T:
         with _without_text(), self._blocking.begin() as connection:
             return work(connection)
+
+    def _by_hand(self, work: Work[T]) -> T:
+        with _without_text(), self._blocking.connect() as connection:
+            return work(connection.execution_options(isolation_level="AUTOCOMMIT"))
 
     def _close(self) -> None:
         self._reader.shutdown()

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import sqlalchemy
-from sqlalchemy import event, text
+from sqlalchemy import event
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError
-from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+from sqlalchemy.ext.asyncio import create_async_engine
 
 from service.store.migrations.upgrade import upgrade_database
 from tools.database import Database, FileDatabase
@@ -101,15 +101,13 @@ def create_engine(url: str) -> Database:
     return FileDatabase(engine, blocking)
 
 
-async def prepare_database(engine: AsyncEngine) -> None:
+async def prepare_database(engine: Database) -> None:
     """Bring the tables to this code's version; another process may be busy with the same file.
 
     Raises DatabaseTooNew, SQLAlchemyError.
     """
     for attempt in range(1, _START_ATTEMPTS + 1):
         try:
-            if engine.dialect.name == "sqlite":
-                await _use_wal(engine)
             await upgrade_database(engine)
         except DBAPIError:
             if attempt == _START_ATTEMPTS:
@@ -135,10 +133,3 @@ def _set_pragmas(connection: Any, _record: Any) -> None:
     cursor.execute("PRAGMA synchronous=NORMAL")
     cursor.execute("PRAGMA foreign_keys=ON")
     cursor.close()
-
-
-async def _use_wal(engine: AsyncEngine) -> None:
-    """Switch the file to write-ahead logging; the mode stays with the file."""
-    async with engine.connect() as connection:
-        if (await connection.execute(text("PRAGMA journal_mode"))).scalar_one() != "wal":
-            await connection.execute(text("PRAGMA journal_mode=WAL"))

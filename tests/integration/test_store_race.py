@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import multiprocessing
+import re
 import sqlite3
 import stat
 import threading
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy.exc import OperationalError
 
 from graph.contract import RunState, TraceEvent, TraceEventType
 from nodes.ports import JournalBatch, RunEnd
@@ -176,9 +178,10 @@ async def test_errors_of_the_database_show_no_parameters(tmp_path: Path) -> None
     connection = sqlite3.connect(tmp_path / "runs.db")
     connection.execute("DROP TABLE diagnosis_run")
     connection.close()
-    with pytest.raises(Exception, match="diagnosis_run") as caught:
+    with pytest.raises(OperationalError) as caught:
         await store.create(a_run(query="my secret question"))
-    assert "my secret question" not in str(caught.value)
+    # Nor what the driver says, in which servers and accounts may be named.
+    assert not {"secret", "diagnosis_run"} & set(re.split(r"\W", str(caught.value)))
     await engine.dispose()
 
 

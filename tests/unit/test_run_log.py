@@ -33,9 +33,9 @@ class Runs:
 def test_r154_the_end_of_a_run_is_told_in_codes_and_numbers() -> None:
     line = "run_ended run_id=run-1 status=SUCCESS outcome=FALLBACK error_code=- seconds=2.500"
     assert end_line(ENDED) == line
-    timed_out = replace(ENDED, internal_state=RunState.TIMED_OUT, error_code="RUN_TIMED_OUT")
-    assert "status=SUCCESS" in end_line(timed_out), "the public status (R9)"
-    assert "error_code=RUN_TIMED_OUT" in end_line(timed_out)
+    spent = replace(ENDED, internal_state=RunState.BUDGET_EXHAUSTED, error_code="BUDGET_EXHAUSTED")
+    assert "status=SUCCESS" in end_line(spent), "the public status (R9)"
+    assert "error_code=BUDGET_EXHAUSTED" in end_line(spent)
     assert ENDED.query not in end_line(ENDED)
 
 

@@ -6,15 +6,14 @@ Alembic is loaded only where there is something to do.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection, text
 from sqlalchemy.exc import DBAPIError
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+
+from tools.database import Database, FileDatabase
 
 if TYPE_CHECKING:
     from alembic.script import ScriptDirectory
@@ -26,6 +25,7 @@ TOO_NEW = (
     "SUPERBIZ_DATABASE_URL: the database was upgraded by a newer version of this program: "
     "use that version, or a copy of the database from before the upgrade"
 )
+_VERSION = text(f"SELECT version_num FROM {VERSION_TABLE}")
 _LOCK = 0x53_42_41_4D
 """Key of PostgreSQL's advisory lock: one process upgrades at a time."""
 
@@ -34,41 +34,43 @@ class DatabaseTooNew(Exception):
     """The database was upgraded by a later version of the program; the message says what to do."""
 
 
-async def upgrade_database(engine: AsyncEngine) -> None:
+async def upgrade_database(database: Database) -> None:
     """Upgrade to HEAD in one transaction; what is there stays. Raises DatabaseTooNew, SQLAlchemyError."""
-    if await _version(engine) == HEAD:
-        return
-    scripts = await asyncio.to_thread(_scripts)
-    async with _alone(engine) as connection:
-        await connection.run_sync(_upgrade, scripts)
+    if isinstance(database, FileDatabase):
+        await database.by_hand(_upgrade_file)
+    elif await _version(database) != HEAD:
+        scripts = await asyncio.to_thread(_scripts)
+        async with database.begin() as connection:
+            await connection.execute(text(f"SELECT pg_advisory_xact_lock({_LOCK})"))
+            await connection.run_sync(_upgrade, scripts)
 
 
-async def _version(engine: AsyncEngine) -> str | None:
+async def _version(database: Database) -> str | None:
     try:
-        async with engine.connect() as connection:
-            return (await connection.execute(text(f"SELECT version_num FROM {VERSION_TABLE}"))).scalar()
+        async with database.connect() as connection:
+            return (await connection.execute(_VERSION)).scalar()
     except DBAPIError:
         return None  # no such table; anything worse shows in the upgrade
 
 
-@asynccontextmanager
-async def _alone(engine: AsyncEngine) -> AsyncIterator[AsyncConnection]:
-    """Open a transaction that no other upgrade runs beside."""
-    if engine.dialect.name != "sqlite":
-        async with engine.begin() as connection:
-            await connection.execute(text(f"SELECT pg_advisory_xact_lock({_LOCK})"))
-            yield connection
-        return
+def _upgrade_file(connection: Connection) -> None:
+    # Write-ahead logging stays with the file.
+    if connection.execute(text("PRAGMA journal_mode")).scalar_one() != "wal":
+        connection.execute(text("PRAGMA journal_mode=WAL"))
+    try:
+        if connection.execute(_VERSION).scalar() == HEAD:
+            return
+    except DBAPIError:
+        pass  # no such table; anything worse shows in the upgrade
+    scripts = _scripts()
     # The driver opens no transaction for DDL: it is opened by hand, and takes the file's write lock at once.
-    async with engine.connect() as plain:
-        connection = await plain.execution_options(isolation_level="AUTOCOMMIT")
-        await connection.execute(text("BEGIN IMMEDIATE"))
-        try:
-            yield connection
-        except BaseException:
-            await connection.execute(text("ROLLBACK"))
-            raise
-        await connection.execute(text("COMMIT"))
+    connection.execute(text("BEGIN IMMEDIATE"))
+    try:
+        _upgrade(connection, scripts)
+    except BaseException:
+        connection.execute(text("ROLLBACK"))
+        raise
+    connection.execute(text("COMMIT"))
 
 
 @cache
