@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Generator, Iterator
 from typing import TypeVar
 
@@ -15,11 +16,19 @@ REQUIRE_ALL = os.environ.get("SUPERBIZ_REQUIRE_ALL", "") not in ("", "0")
 """Set by .ci/run: real material and servers are there, so a test that skips itself has lost its way."""
 
 # A loaded machine is no failure: no example has a deadline.
-settings.register_profile("suite", deadline=None)
+settings.register_profile("suite", deadline=None, max_examples=50)
 settings.register_profile("thorough", deadline=None, max_examples=2_000)
 settings.load_profile(os.environ.get("SUPERBIZ_HYPOTHESIS", "suite"))
 
 Report = TypeVar("Report", pytest.TestReport, pytest.CollectReport)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Let the many processes that tests start share what Python compiles, beside the checkout instead of inside it."""
+    if not hasattr(config, "workerinput") and os.environ.pop("PYTHONDONTWRITEBYTECODE", None):
+        folder = tempfile.TemporaryDirectory(prefix="superbiz-bytecode-")
+        os.environ["PYTHONPYCACHEPREFIX"] = folder.name
+        config.add_cleanup(folder.cleanup)
 
 
 @pytest.fixture(autouse=True, scope="session")

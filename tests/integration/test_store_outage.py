@@ -124,7 +124,10 @@ async def test_r3_a_run_goes_on_when_the_server_ends_its_connections_while_the_m
         assert all(cut), "there were connections to end"
         assert events[-1].event == "done"
         await place.released_once(events[0].data["data"]["run_id"])
-        assert place.both.counts()[0] == WHOLE
+        # An answer that was being stored when its connection was cut is asked for again, once.
+        asked = place.both.counts()[0]
+        assert asked.keys() == WHOLE.keys()
+        assert all(WHOLE[each] <= count <= WHOLE[each] + 1 for each, count in asked.items())
 
 
 @pytest.mark.parametrize("seconds", [1.5, pytest.param(30.0, marks=pytest.mark.slow)])
