@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Generator, Iterator
 from typing import TypeVar
 
@@ -24,11 +23,8 @@ Report = TypeVar("Report", pytest.TestReport, pytest.CollectReport)
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Let the many processes that tests start share what Python compiles, beside the checkout instead of inside it."""
-    if not hasattr(config, "workerinput") and os.environ.pop("PYTHONDONTWRITEBYTECODE", None):
-        folder = tempfile.TemporaryDirectory(prefix="superbiz-bytecode-")
-        os.environ["PYTHONPYCACHEPREFIX"] = folder.name
-        config.add_cleanup(folder.cleanup)
+    """Let the many processes that tests start share what Python compiles."""
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 
 @pytest.fixture(autouse=True, scope="session")

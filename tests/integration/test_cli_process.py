@@ -91,7 +91,9 @@ def last_run(folder: Path) -> RunRecord:
     return asyncio.run(read())
 
 
-@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize(
+    "stop", [signal.SIGINT, *(pytest.param(each, marks=pytest.mark.slow) for each in (signal.SIGTERM, signal.SIGHUP))]
+)
 def test_ctrl_c_a_stopped_service_or_a_closed_terminal_cancels_the_run_and_says_so(
     variables: dict[str, str], tmp_path: Path, stop: signal.Signals
 ) -> None:

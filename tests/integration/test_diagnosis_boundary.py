@@ -234,7 +234,9 @@ async def test_r60_a_hanging_run_is_timed_out_and_publishes_what_it_had(tmp_path
 
 
 async def test_a_run_that_hangs_at_its_release_too_is_still_ended(tmp_path: Path) -> None:
-    async with open_app(settings_of(tmp_path, **SHORT), env={}) as plain:
+    # Long enough for a slow machine to come to the ninth look at the Run.
+    limits = SHORT | {"run_timeout_seconds": 2.5, "budget_wall_seconds": 2.4}
+    async with open_app(settings_of(tmp_path, **limits), env={}) as plain:
         runs = HangingRuns(plain.resources.runs, hang_at=9, hangs=99)
         resources = replace(plain.resources, runs=runs)
         app = replace(plain, resources=resources)

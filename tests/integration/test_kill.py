@@ -48,7 +48,7 @@ def check(told: list[dict[str, Any]]) -> None:
         assert len(run["asked_again"]) == len(set(run["asked_again"])), place
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ["sqlite", pytest.param("postgres", marks=pytest.mark.slow)])
 async def test_r154_a_killed_run_ends_as_if_it_had_not_been_killed(kind: str, tmp_path: Path) -> None:
     places = SOME if kind == "sqlite" else SOME[-2:]
     check(await killed(tmp_path / "runs", await url_of(kind, "crash"), *places))

@@ -106,6 +106,7 @@ async def end_connections(database: URL) -> int:
     return len(found)
 
 
+@pytest.mark.slow
 async def test_r3_a_run_goes_on_when_the_server_ends_its_connections_while_the_model_answers(tmp_path: Path) -> None:
     async with over_a_line(tmp_path) as place:
         place.both.slow = dict.fromkeys(WHOLE, 0.5)
